@@ -72,7 +72,7 @@ def sample_responses(
     return Responses(
         lengths_S=torch.tensor([len(one.token_ids) for one in drawn]),
         hidden=torch.cat(hidden) / temperature,
-        weight=policy.head_weight.detach(),
+        weight=policy.head.weight.detach(),
         labels_N=torch.tensor([token for one in drawn for token in one.token_ids], device=device),
         kept_NK=torch.tensor([s + s[:1] * (longest - len(s)) for s in kept], device=device) if kept else None,
     )

@@ -215,7 +215,7 @@ def limit_ms(trainer: Trainer, samples: Sequence[Sample]) -> dict[str, float]:
     plan = PackingPlan.of(rollouts, share_prefixes=True)
     rows = sorted(range(len(rollouts)), key=plan.ranks.__getitem__)
     batch = to_device(pack(plan, rows, policy.attention_layout), device)
-    weights = policy.head_weight.detach()
+    weights = policy.head.weight.detach()
     states = weights.new_ones(len(batch.labels_M), weights.shape[1])
     whole = torch.empty(2**28, dtype=torch.uint8, device=device)
 

@@ -21,9 +21,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from outcome_rl import Explorer, linear_policy_loss
+from outcome_rl.causal_lm import Head, decoder, end_token_ids, read_head, sample, without_end
 from outcome_rl.outcomes.answer_mask import decode_completion
 from outcome_rl.toy import DialectTask, policy_dir
 
@@ -50,6 +51,7 @@ def main() -> None:
     options.pad_id = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     model = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32).to(options.device)
     model.eval()  # dropout would make the policy of the update another than that of the rollout
+    head = read_head(model)
     problems = read_problems(options)
     explorer = Explorer(bonus=options.bonus, coef=options.coef, device=options.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr, weight_decay=0.0)
@@ -58,13 +60,14 @@ def main() -> None:
     for step, batch in zip(range(1, options.steps + 1), batches(problems, options), strict=False):
         start = time.perf_counter()
         prompts = [encode(tokenizer, row["problem"], options) for row in batch]
+        prompts = without_end(prompts, end_token_ids(model, tokenizer))
         responses = generate(prompts, options.seed + step)
         sampled = time.perf_counter()
         rows = [row for row in batch for _ in range(options.n)]
         texts = [decode_completion(tokenizer, one.token_ids) for one in responses]
         scored = explorer.score([row["id"] for row in rows], texts, [row["answer"] for row in rows])
         answer_mask = scored.answer_mask(tokenizer, [one.token_ids for one in responses])
-        metrics = update(model, optimizer, responses, scored, answer_mask, dtype, options)
+        metrics = update(model, head, optimizer, responses, scored, answer_mask, dtype, options)
         found = {name: scored.metrics[name] for name in SHOWN} | metrics
         seconds = f"rollout {sampled - start:.1f} s, update {time.perf_counter() - sampled:.1f} s"
         print(f"step {step}: " + ", ".join(f"{k.split('/')[-1]} {v:.4f}" for k, v in found.items()), seconds, sep="; ")
@@ -81,6 +84,7 @@ SHOWN = ("outcomes/correct_rate", "outcomes/distinct_in_group", "exploration/sol
 
 def update(
     model: Any,
+    head: Head,
     optimizer: torch.optim.Optimizer,
     responses: Sequence[Response],
     scored: Any,
@@ -101,10 +105,10 @@ def update(
         width = labels.shape[1]
         positions = (attention.cumsum(dim=1) - 1).clamp(min=0)
         with torch.autocast(model.device.type, dtype, enabled=dtype != torch.float32):
-            hidden = model.get_decoder()(ids, attention_mask=attention, position_ids=positions).last_hidden_state
+            hidden = decoder(model)(ids, attention_mask=attention, position_ids=positions).last_hidden_state
             output = linear_policy_loss(
                 hidden[:, -width - 1 : -1],
-                model.get_output_embeddings().weight,
+                head.weight,
                 labels,
                 scored.advantages[part],
                 mask,
@@ -112,6 +116,7 @@ def update(
                 answer_mask=answer_mask[part, :width].to(model.device),
                 old_logps=logps if options.engine == "vllm" else None,
                 normalizer=tokens,
+                **head.options(),
             )
         output.loss.backward()
         loss += float(output.loss.detach())
@@ -176,6 +181,7 @@ def vllm_engine(model: Any, tokenizer: Any, dtype: torch.dtype, options: argpars
             engine.apply_model(repack_head)
         engine.reset_prefix_cache()  # its keys and values are of the old weights
         sampling = SamplingParams(n=options.n, temperature=1.0, max_tokens=options.max_tokens, logprobs=0, seed=seed)
+        sampling.stop_token_ids = end_token_ids(model, tokenizer)
         requests = [{"prompt_token_ids": ids} for ids in prompts]
         return [
             Response(
@@ -198,29 +204,12 @@ def repack_head(model: Any) -> None:
 
 def transformers_engine(model: Any, tokenizer: Any, dtype: torch.dtype, options: argparse.Namespace) -> Generate:
     """Sample with `generate` of transformers: slow, exact, and everywhere."""
-    own = model.generation_config.eos_token_id  # several for some models
-    ends = {tokenizer.eos_token_id, *(own if isinstance(own, list) else [own])} - {None}
-    # Of the policy itself: the model's own settings may be of another distribution.
-    sampling = GenerationConfig(
-        do_sample=True,
-        temperature=1.0,
-        top_k=0,
-        top_p=1.0,
-        repetition_penalty=1.0,
-        max_new_tokens=options.max_tokens,
-        num_return_sequences=options.n,
-        eos_token_id=sorted(ends),
-        pad_token_id=options.pad_id,
-    )
 
-    @torch.no_grad()
     def generate(prompts: Sequence[list[int]], seed: int) -> list[Response]:
         torch.manual_seed(seed)
-        batch = tokenizer.pad({"input_ids": list(prompts)}, padding_side="left", return_tensors="pt").to(model.device)
-        sequences = model.generate(**batch, generation_config=sampling)
-        completions = sequences[:, batch["input_ids"].shape[1] :].tolist()
-        cut = [ids[: next((i for i, token in enumerate(ids) if token in ends), len(ids)) + 1] for ids in completions]
-        repeated = [ids for ids in prompts for _ in range(options.n)]
+        samples = sample(model, tokenizer, prompts, n=options.n, max_new_tokens=options.max_tokens)
+        lengths, repeated = samples.mask.sum(dim=1).tolist(), [ids for ids in prompts for _ in range(options.n)]
+        cut = [ids[:length] for ids, length in zip(samples.completion_ids.tolist(), lengths, strict=True)]
         # The engine is the policy: its log-probabilities are those of the update, so there is nothing to correct.
         return [Response(prompt, ids, [0.0] * len(ids)) for prompt, ids in zip(repeated, cut, strict=True)]
 

@@ -1,14 +1,31 @@
 """The examples run as they stand in the repository."""
 
 import ast
+import functools
 import json
+import re
+import runpy
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from tiny_models import SIZES
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    CohereConfig,
+    Gemma2Config,
+    GenerationConfig,
+    LlamaConfig,
+    PhiConfig,
+)
 
-from outcome_rl import Explorer
+from outcome_rl import Explorer, linear_policy_loss
+from outcome_rl.toy import policy_dir
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -98,3 +115,106 @@ def test_notebook(capsys: pytest.CaptureFixture[str]) -> None:
     before, after = (float(line.split("diff@16 ")[1].split()[0]) for line in lines[:2])
     assert before > after  # sharpening costs diversity
     assert "bonus=" in lines[4]
+
+
+ENDS = [2, *range(10, 60)]  # half of the 101 tokens, so that responses end early
+FAMILIES = {
+    "bias": PhiConfig,
+    "soft cap": partial(Gemma2Config, head_dim=8, final_logit_softcapping=0.5),
+    "scale": partial(CohereConfig, logit_scale=2.0),
+    "tied": partial(LlamaConfig, tie_word_embeddings=True),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("loop", ["bare_loop", "grpo_vllm", "quickstart"])
+def test_loops_train_what_the_model_computes(
+    loop: str, family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With two end tokens, generation settings of its own, and a tokenizer that appends its end token.
+
+    The mask ends at any end token, and each log-probability is that of the model's own logits.
+    """
+    folder = save_model(tmp_path / "model", FAMILIES[family])
+    model, called = AutoModelForCausalLM.from_pretrained(folder).eval(), []
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    forwards: list[torch.Tensor] = []
+
+    def recorded(hidden: Any, *args: Any, **kwargs: Any) -> Any:
+        output = linear_policy_loss(hidden, *args, **(kwargs | {"rows": "active"}))
+        called.append((args[1], args[3], output.logps, forwards[-1]))
+        return output
+
+    def hidden(self: Any, *args: Any, **kwargs: Any) -> Any:
+        forwards.append(kwargs.get("input_ids", args[0] if args else None))
+        return original(self, *args, **kwargs)
+
+    body = type(model.get_decoder())
+    original = body.forward
+    monkeypatch.setattr(body, "forward", functools.wraps(original)(hidden))
+    monkeypatch.setattr("outcome_rl_kernels.loss.api.linear_policy_loss", recorded)
+    monkeypatch.setattr("outcome_rl.linear_policy_loss", recorded, raising=False)
+    monkeypatch.setattr("outcome_rl.toy.policy_dir", lambda: folder)
+    options = ["--steps", "1", "--model", str(folder)]
+    if loop == "grpo_vllm":
+        options += ["--questions", "4", "--engine", "transformers"]
+    monkeypatch.chdir(tmp_path)
+    if loop == "quickstart":
+        page = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8")
+        (block,) = (text for text in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "optimizer" in text)
+        exec(block.replace("count=20", "count=1"), {})
+    else:
+        monkeypatch.setattr(sys, "argv", [loop, *options])
+        runpy.run_path(str(ROOT / "examples" / f"{loop}.py"), run_name="__main__")
+    assert called
+    model.load_state_dict(before)
+    ends, pad = {*ENDS}, tokenizer.pad_token_id
+    lengths = set()
+    for labels, mask, logps, ids in called[:1]:
+        for row, is_own, of_row, sequence in list(zip(labels, mask, logps, ids, strict=True))[:16]:
+            tokens = row.tolist()
+            length = next((at for at, token in enumerate(tokens, 1) if token in ends), len(tokens))
+            lengths.add(length)
+            assert is_own.tolist() == [at < length for at in range(len(tokens))]
+            prompt = sequence[: len(sequence) - len(tokens)]
+            prompt = prompt[int((prompt != pad).nonzero()[0]) :]
+            assert int(prompt[-1]) not in ends
+            alone = torch.cat([prompt, row[:length]])[None]
+            logits = model(alone, use_cache=False).logits[0, -length - 1 : -1]
+            expected = logits.log_softmax(-1).gather(1, row[:length, None])[:, 0]
+            torch.testing.assert_close(of_row[:length], expected, rtol=1e-4, atol=1e-5)
+    assert len(lengths) > 1
+
+
+def save_model(folder: Path, config: Any) -> Path:
+    """Write a random model of the toy's vocabulary that ends often, with awkward settings, and the toy's tokenizer."""
+    torch.manual_seed(0)
+    tokenizer = AutoTokenizer.from_pretrained(policy_dir())
+    sizes = SIZES | {"vocab_size": len(tokenizer), "num_key_value_heads": 2, "eos_token_id": ENDS[0]}
+    model = AutoModelForCausalLM.from_config(config(**sizes))
+    with torch.no_grad():
+        head = model.get_output_embeddings()
+        head.weight.mul_(0.25 / head.weight.std())
+        if head.bias is not None:
+            head.bias.normal_()
+    model.generation_config = GenerationConfig(
+        do_sample=True, temperature=0.3, top_p=0.8, repetition_penalty=1.5, eos_token_id=ENDS
+    )
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    path = folder / "tokenizer.json"
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    text, end = {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": tokenizer.eos_token, "type_id": 0}}
+    settings["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [text, end],
+        "pair": [text, end],
+        "special_tokens": {
+            tokenizer.eos_token: {"id": tokenizer.eos_token, "ids": [ENDS[0]], "tokens": [tokenizer.eos_token]}
+        },
+    }
+    path.write_text(json.dumps(settings), encoding="utf-8")
+    assert AutoTokenizer.from_pretrained(folder)("7")["input_ids"][-1] == ENDS[0]
+    return folder

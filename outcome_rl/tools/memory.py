@@ -75,7 +75,7 @@ def estimate_memory(config: TrainConfig) -> MemoryEstimate:
             model.gradient_checkpointing_enable({"use_reentrant": False})
             inputs = kept_for_backward(policy, batch, length)
             kept = inputs + (kept - inputs) // shape.num_hidden_layers  # one layer at a time is recomputed
-        vocabulary, hidden = policy.head_weight.shape
+        vocabulary, hidden = policy.head.weight.shape
         in_layers = [sum(parameter.numel() for parameter in layer.parameters()) for layer in policy.layers]
     trained = num_parameters
     if config.model.lora_rank:

@@ -451,7 +451,7 @@ def test_another_initial_model_under_the_same_name_is_not_continued(
     policy.save(tmp_path / "model")
     train(small_config(tmp_path, *settings, "trainer.total_training_steps=1"))
     with torch.no_grad():
-        policy.head_weight.add_(0.01)
+        policy.head.weight.add_(0.01)
     policy.save(tmp_path / "model")
     with pytest.raises(ValueError, match=r"initial weights: '\w+' before, '\w+' now"):
         train(small_config(tmp_path, *settings, "trainer.total_training_steps=2"))

@@ -98,7 +98,7 @@ def test_the_saved_model_loads(finished: Path) -> None:
         ModelConfig(path=str(finished / "checkpoints" / "global_step_6" / "model"), device="cpu", dtype="float32")
     )
     base = Policy.load(ModelConfig(path="toy", device="cpu", dtype="float32"))
-    assert not torch.equal(policy.head_weight, base.head_weight)
+    assert not torch.equal(policy.head.weight, base.head.weight)
     assert policy.tokenizer("D01 1")["input_ids"] == base.tokenizer("D01 1")["input_ids"]
 
 
@@ -356,7 +356,7 @@ class Poison:
 
     def __init__(self, trainer: Trainer, steps: Collection[int]) -> None:
         self.trainer, self.steps = trainer, steps
-        trainer.parts.policy.head_weight.register_hook(self.gradient)
+        trainer.parts.policy.head.weight.register_hook(self.gradient)
 
     def gradient(self, gradient: torch.Tensor) -> torch.Tensor:
         return gradient * torch.nan if self.trainer.parts.state.step + 1 in self.steps else gradient

@@ -10,6 +10,7 @@ from torch import Tensor
 from outcome_rl_kernels import PolicyLossOutput
 from outcome_rl_kernels.backends import native_obstacle
 from outcome_rl_kernels.loss.inputs import token_batch
+from outcome_rl_kernels.loss.reference import capped
 from outcome_rl_kernels.loss.types import TokenBatch
 
 needs_native = pytest.mark.skipif(native_obstacle() is not None, reason=str(native_obstacle()))
@@ -26,6 +27,7 @@ SETTINGS = st.fixed_dictionaries(
     {
         "answer_mask_mode": st.sampled_from(["policy", "bonus", "all", "none"]),
         "temperature": st.sampled_from([1.0, 0.7]),
+        "softcap": st.sampled_from([None, 12.0]),  # three standard deviations of the logits
         "beta": st.sampled_from([0.0, 0.2]),
         "kl_penalty": st.sampled_from(["k1", "k2", "k3"]),
         "unbiased_kl": st.booleans(),
@@ -94,7 +96,7 @@ def make_case(
 
     Args:
         dtype: of the operands.
-        settings: `temperature` and `token_loss` matter: old log-probabilities lie near those of the policy.
+        settings: `temperature`, `softcap` and `token_loss` matter: old log-probabilities lie near those of the policy.
         absent: which optional inputs are left out; the reference only where `beta` is 0.
         packed: (N,) with `cu_seqlens` rather than (B, T).
     """
@@ -110,8 +112,8 @@ def make_case(
     inside = torch.arange(T) < lengths[:, None]
     mask = inside & ((torch.rand(B, T, generator=g) < 0.8) | (lengths == 1)[:, None])
     labels = torch.randint(V, (B, T), generator=g)
-    logits = Case(operands, {}).logits(torch.float64) / settings.get("temperature", 1.0)
-    logps = logits.log_softmax(-1).gather(-1, labels[..., None])[..., 0]
+    logits = capped(Case(operands, {}).logits(torch.float64), settings.get("softcap"))
+    logps = (logits / settings.get("temperature", 1.0)).log_softmax(-1).gather(-1, labels[..., None])[..., 0]
 
     def distances() -> Tensor:
         # Else a mean over the sequence might lie on a bound.

@@ -6,14 +6,20 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer, CohereConfig, Gemma2Config, PhiConfig
 from trl_runs import Gradients, generate, losses, make_trainer, questions
 
-from outcome_rl import ExplorationConfig
+from outcome_rl import ExplorationConfig, linear_policy_loss
+from outcome_rl.integrations.trl import fused_loss
 from outcome_rl.integrations.trl.fused_loss import check_fused_loss
 from outcome_rl.toy import policy_dir
 
 # AdamW would make a step of the rounding of a gradient that is nearly zero, so the second step would compare noise.
 SETTINGS = {"use_bias_correction_kl": False, "optim": "sgd", "learning_rate": 0.3}
+SMALL = {
+    **{"vocab_size": 101, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2},
+    **{"num_attention_heads": 2, "num_key_value_heads": 2, "eos_token_id": 2, "bos_token_id": 1, "pad_token_id": 0},
+}
 # TRL's pass and ours round log-probabilities differently, and old ones are always TRL's. A sequence's ratio sums up to
 # 17 of them, each with 2**-23 of about 10 nats, and VESPO takes it to the third power.
 OLD_LOGPS = 1e-4
@@ -136,8 +142,8 @@ def test_it_takes_what_vllm_returns(
 ) -> None:
     """Importance ratios, and log-probabilities, of which one is missing."""
     found = []
-    for fused_loss in (False, True):
-        trainer = make_trainer(policy, tmp_path, fused_loss=fused_loss, **settings)
+    for is_fused in (False, True):
+        trainer = make_trainer(policy, tmp_path, fused_loss=is_fused, **settings)
         inputs = generate(trainer, 0, 1, 2)
         shape, generator = inputs["completion_ids"].shape, torch.Generator().manual_seed(0)
         ratios = 0.8 + 0.3 * torch.rand(shape[0], 1 if one_a_sequence else shape[1], generator=generator)
@@ -180,6 +186,51 @@ def test_with_a_head_that_is_tied_to_the_embedding(tmp_path: Path) -> None:
     assert_same(policy_dir(), tmp_path)
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        Gemma2Config(**SMALL, head_dim=8, final_logit_softcapping=0.5),
+        CohereConfig(**SMALL, logit_scale=3.0),
+        PhiConfig(**SMALL),
+    ],
+    ids=["soft cap", "scale", "bias"],
+)
+def test_with_a_head_that_changes_its_logits(config: Any, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config)
+    with torch.no_grad():
+        head = model.get_output_embeddings()
+        head.weight.mul_(0.25 / head.weight.std())
+        if head.bias is not None:
+            head.bias.normal_()
+    model.save_pretrained(tmp_path / "model")
+    AutoTokenizer.from_pretrained(policy_dir()).save_pretrained(tmp_path / "model")
+    assert_same(tmp_path / "model", tmp_path, temperature=0.7, max_steps=1)
+
+
+def test_only_logged_steps_compute_tokens_without_a_gradient(
+    policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gradients and loss stay TRL's; a group of equal rewards reaches no product in a step that is not logged."""
+    computed: list[tuple[int, int]] = []
+
+    def recorded(*args: Any, **kwargs: Any) -> Any:
+        output = linear_policy_loss(*args, **kwargs)
+        computed.append((int(output.metrics["computed_tokens"]), int(output.metrics["active_tokens"])))
+        return output
+
+    monkeypatch.setattr(fused_loss, "linear_policy_loss", recorded)
+    settings = SETTINGS | {"logging_steps": 2, "max_steps": 4, "exploration": ExplorationConfig(bonus="none")}
+    _, theirs = run(policy, tmp_path / "theirs", fused_loss=False, **settings)
+    trainer, ours = run(policy, tmp_path / "ours", fused_loss=True, **settings)
+    assert distance(ours, theirs) < OLD_LOGPS
+    each = len(computed) // 4
+    logged = [step % 2 == 1 for step in range(4) for _ in range(each)]
+    assert all(one == of for (one, of), is_logged in zip(computed, logged, strict=True) if is_logged)
+    assert any(one < of for (one, of), is_logged in zip(computed, logged, strict=True) if not is_logged)
+    assert [row["step"] for row in trainer.state.log_history if "entropy" in row] == [2, 4]
+
+
 @pytest.mark.parametrize("settings", [{"model_init_kwargs": {"dtype": "bfloat16"}}, {"bf16": True}], ids=str)
 def test_with_a_head_in_float32(policy: Path, tmp_path: Path, settings: dict[str, Any]) -> None:
     """The body is in bfloat16, as loaded or by autocast; the gradient enters it rounded to bfloat16."""
@@ -193,11 +244,11 @@ def test_it_trains_an_adapter(policy: Path, tmp_path: Path) -> None:
 
 def test_evaluation_takes_it_too(policy: Path, tmp_path: Path) -> None:
     found = []
-    for fused_loss in (False, True):
+    for is_fused in (False, True):
         trainer = make_trainer(
             policy,
             tmp_path,
-            fused_loss=fused_loss,
+            fused_loss=is_fused,
             eval_data=questions(),
             per_device_eval_batch_size=12,
             learning_rate=0.0,

@@ -164,7 +164,7 @@ def test_samples_follow_the_policys_probabilities(engine: VllmEngine, policy: Po
     rollouts = engine.generate(prompts[1:2], SamplingConfig(n=n, temperature=0.7), 1, seed=0)
     observed = (
         torch.bincount(
-            torch.tensor([rollout.token_ids[0] for rollout in rollouts]), minlength=policy.head_weight.shape[0]
+            torch.tensor([rollout.token_ids[0] for rollout in rollouts]), minlength=policy.head.weight.shape[0]
         )
         / n
     )

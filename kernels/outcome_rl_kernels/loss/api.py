@@ -17,7 +17,7 @@ from outcome_rl_kernels.loss.fused import fused_linear_policy_loss, fused_policy
 from outcome_rl_kernels.loss.inputs import Rows, check_head, check_workspace, denominator, token_batch
 from outcome_rl_kernels.loss.logprobs import unchunked_logprobs
 from outcome_rl_kernels.loss.losses import check_settings
-from outcome_rl_kernels.loss.reference import loss_of_logprobs, reference_logprobs
+from outcome_rl_kernels.loss.reference import capped, loss_of_logprobs, reference_logprobs
 from outcome_rl_kernels.loss.support import check_support
 from outcome_rl_kernels.loss.types import (
     AnswerMaskMode,
@@ -45,6 +45,7 @@ class LossOptions(TypedDict, total=False):
     rollout_logps: Tensor | None
     entropy_weights: Tensor | None
     temperature: float
+    softcap: float | None
     beta: float
     kl_penalty: KLPenalty
     unbiased_kl: bool
@@ -94,7 +95,7 @@ def linear_policy_loss(
 ) -> PolicyLossOutput:
     """Compute the policy loss from the last hidden states and the lm_head weight; the caller never forms logits.
 
-    Equivalent to `policy_loss((hidden @ weight.T + bias), labels, ...)`: per token
+    Equivalent to `policy_loss(hidden @ weight.T + bias, labels, ...)`: per token
     `-min(r * A, clip(r, 1 - epsilon_low, 1 + epsilon_high) * A) + beta * k3 - entropy_coef * H` with `A = advantage +
     bonus`.
 
@@ -148,7 +149,10 @@ def linear_policy_loss(
             read them. Default None.
         entropy_weights: factors of the entropy term, per sequence or per token, for a term whose denominator
             differs from the policy term's. Default None.
-        temperature: > 0, divides the logits. Default 1.
+        temperature: > 0, divides the logits. Default 1. A model that multiplies its logits by a scale (Cohere, Granite,
+            Falcon-H1) needs the temperature of sampling divided by that scale.
+        softcap: > 0, bounds the logits before the division: `softcap * tanh(logits / softcap)` (Gemma). The gradient
+            then needs the logits too, so a chunk takes twice the memory. None (default) is no bound.
         beta: coefficient of the KL term, >= 0. Default 0.
         kl_penalty: "k1", "k2" or "k3" (default) estimator, with its own gradient (k3: `d/dlp = 1 - exp(ref - lp)`).
         unbiased_kl: multiply the KL of a token by the token's importance ratio, with its gradient (DeepSeek-V3.2,
@@ -190,13 +194,14 @@ def linear_policy_loss(
     batch, counted = token_batch(hidden, labels, advantages, mask, rows=rows, **options)
     head = check_head(hidden, weight, bias, labels)
     check_workspace(workspace_bytes)
-    active, temperature = batch.inputs.active, batch.inputs.settings.temperature
+    active, settings = batch.inputs.active, batch.inputs.settings
     chosen, _ = choose("linear_policy_loss", impl, hidden.device, head.hidden.dtype)
     shard = vocab_shard(vocab_group, head.weight, support, chosen)
     if support is not None:
         support = check_support(support, batch.labels, active, weight.shape[0])
     if chosen == "reference" or support is not None:
-        values = unchunked_logprobs(head, batch.labels, active, support, temperature, fp32_logits, chosen)
+        numbers = settings.temperature, settings.softcap
+        values = unchunked_logprobs(head, batch.labels, active, support, *numbers, fp32_logits, chosen)
         result = loss_of_logprobs(*values, batch)
     else:
         result = fused_linear_policy_loss(
@@ -227,7 +232,8 @@ def policy_loss(
     `linear_policy_loss` has the formula and documents `labels`, `advantages`, `mask` and the `options`.
 
     Args:
-        logits: (B, T, V), or packed (N, V) with `cu_seqlens`, before the division by the temperature.
+        logits: (B, T, V), or packed (N, V) with `cu_seqlens`, before the division by the temperature. The logits that
+            a model of transformers returns are capped and scaled: with them leave out `softcap`, which takes copies.
         inplace: allows the gradient to overwrite the logits, which saves their size in memory. Do not use the
             logits afterwards. The reference ignores this option.
         impl: as for `linear_policy_loss`.
@@ -244,7 +250,9 @@ def policy_loss(
         raise ValueError(
             f"logits must have shape (*labels.shape, V) = {(*labels.shape, 'V')}; got {shape_text(logits)}"
         )
-    logits_NV = logits.reshape(-1, logits.shape[-1])
+    logits_NV, softcap = logits.reshape(-1, logits.shape[-1]), batch.inputs.settings.softcap
+    if softcap is not None:  # NaN times a gradient of 0 would be NaN
+        logits_NV = capped(logits_NV.masked_fill(~counted[:, None], 0), softcap)
     chosen, _ = choose("policy_loss", impl, logits.device, logits.dtype)
     if chosen == "reference":
         temperature = batch.inputs.settings.temperature

@@ -2,7 +2,7 @@
 
 Shapes: R rows (tokens), C rows of a chunk, H hidden, V vocabulary.
 
-    logits_CV    = hidden_CH @ weight.T + bias        `LogitChunks`
+    logits_CV    = hidden_CH @ weight.T + bias        `LogitChunks`, or softcap * tanh(of that / softcap)
     d hidden_CH  = d logits_CV @ weight               `HeadGradients`
     d weight    += d logits_CV.T @ hidden_CH          summed in its own dtype over few chunks, else in float32
     d bias      += d logits_CV.sum(0)                 summed in float32
@@ -29,6 +29,7 @@ _CPU_WORKSPACE_BYTES, _GPU_WORKSPACE_BYTES = 256 * 2**20, 2 * 2**30
 # these, the sum is taken in float32, which holds 4 V H bytes.
 _OWN_DTYPE_CHUNKS = 4
 _CPU_PART_ROWS = 4096
+_CAPPED_PART = 2**22  # numbers that are capped at a time in float32: 16 MiB
 # A product with H = 4096 columns has 16 tiles for each 128 rows: 1024 rows keep the 132 multiprocessors of an H200 busy
 # once, 4506 rows four times and a third. Row kernels, too, load 16 bytes at a time only from the start of a tile.
 _TILE_ROWS = (1024, 128)
@@ -45,15 +46,26 @@ class LogitChunks:
             up to 256 MiB on the CPU.
         fp32_logits: float32 logits from operands of half precision.
         widest: rows of the largest shard of the head, because all ranks need the same chunks.
+        softcap: of the logits. The gradients then get a room of their own, because they need the capped logits.
     """
 
-    def __init__(self, head: Head, workspace_bytes: int | None, *, fp32_logits: bool, widest: int) -> None:
+    def __init__(
+        self,
+        head: Head,
+        workspace_bytes: int | None,
+        *,
+        fp32_logits: bool,
+        widest: int,
+        softcap: float | None = None,
+    ) -> None:
         self._head, weight = head, head.weight
+        self._softcap = softcap
         self._dtype = torch.float32 if fp32_logits else weight.dtype
         self._workspace: Tensor | None = None
         self._gradients: Tensor | None = None
         row_bytes = self._dtype.itemsize
-        if self._dtype != weight.dtype:
+        self._shares_room = self._dtype == weight.dtype and softcap is None
+        if not self._shares_room:
             row_bytes += weight.dtype.itemsize
         row_bytes *= widest
         if workspace_bytes is None:
@@ -79,17 +91,31 @@ class LogitChunks:
         for rows in self._slices:
             logits_CV = self._workspace[: rows.stop - rows.start]
             _logits(hidden_RH[rows], weight, bias, out=logits_CV)
+            if self._softcap is not None:
+                for part in _parts(logits_CV):
+                    part.copy_(part.float().div_(self._softcap).tanh_().mul_(self._softcap))
             yield rows, logits_CV
 
     def gradients_of(self, logits_CV: Tensor) -> Tensor:
-        """Return room for the gradient of a chunk's logits, in the operands' dtype: the logits if they have it."""
+        """Return room for the gradient of a chunk's logits, in the operands' dtype: the logits where they can hold it.
+
+        They cannot if they are capped, or float32 with operands of half precision, which the gradients are again.
+        """
+        if self._shares_room:
+            return logits_CV
         if self._gradients is None:
-            weight = self._head.weight
-            if logits_CV.dtype == weight.dtype:
-                return logits_CV
-            # Float32 logits of half-precision operands: their gradients are operands again.
-            self._gradients = self._new_rows(weight.dtype)
+            self._gradients = self._new_rows(self._head.weight.dtype)
         return self._gradients[: len(logits_CV)]
+
+    def before_cap_(self, grad_CV: Tensor, logits_CV: Tensor) -> Tensor:
+        """Turn the gradient of a chunk's logits into that of the product, and return it; this spoils capped logits.
+
+        d softcap * tanh(z / softcap) / dz = 1 - (logit / softcap)^2.
+        """
+        if self._softcap is not None:
+            for grad, part in zip(_parts(grad_CV), _parts(logits_CV), strict=True):
+                grad.mul_(part.float().div_(self._softcap).square_().neg_().add_(1))
+        return grad_CV
 
     def _new_rows(self, dtype: torch.dtype) -> Tensor:
         weight = self._head.weight
@@ -203,6 +229,11 @@ def _logits(hidden_CH: Tensor, weight: Tensor, bias: Tensor | None, *, out: Tens
         torch.mm(hidden_CH, weight.t(), out=out)
     else:
         torch.addmm(bias, hidden_CH, weight.t(), out=out)
+
+
+def _parts(values_CV: Tensor) -> tuple[Tensor, ...]:
+    """Return ranges of rows that are small enough for float32 copies."""
+    return torch.split(values_CV, max(1, _CAPPED_PART // values_CV.shape[1]))
 
 
 def _hidden_gradient(grad_CV: Tensor, weight: Tensor, *, out: Tensor) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from outcome_rl_kernels.checks import check_choice
 from outcome_rl_kernels.loss.logprobs import linear_logprobs
+from outcome_rl_kernels.loss.reference import capped
 
 OUTPUTS = ("entropy", "log_sum_sq_probs", "mean_logits", "is_top1")
 _CHUNK_LOGITS = 2**26  # of the outputs without gradient: 256 MiB in float32
@@ -34,7 +35,8 @@ class ChunkedLogProbFunction:
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
         """Return log-probabilities of the targets, and the other outputs that are asked for.
 
-        With `z = (hidden @ weight.T + bias) * logit_scale / temperature` and `p = softmax(z)`.
+        With `z = cap((hidden @ weight.T + bias) * logit_scale) / temperature`, where `cap(x) = c * tanh(x / c)` for a
+        `final_logit_softcapping` of c and else x, and `p = softmax(z)`.
 
         Args:
             hidden: (N, H), in any of the dtypes of `linear_logprobs`; under `torch.autocast` its dtype is used.
@@ -43,7 +45,7 @@ class ChunkedLogProbFunction:
             targets: (N,) int64 in [0, V).
             temperature: > 0, divides the logits.
             chunk_size: accepted without effect; the kernels choose their chunks.
-            final_logit_softcapping: must be None; a model with a soft cap on its logits needs TRL's function.
+            final_logit_softcapping: > 0, bounds the logits (Gemma); None (default) is no bound.
             logit_scale: > 0, multiplies the logits.
             outputs: any of "log_probs" (always computed), "entropy", "log_sum_sq_probs" (`log sum p^2`), "mean_logits"
                 (of z) and "is_top1" (the target is the first maximum). The last three cost one more product with the
@@ -54,15 +56,10 @@ class ChunkedLogProbFunction:
             where not asked for. The first two are differentiable in `hidden`, `weight` and `bias`.
 
         Raises:
-            ValueError: an option is unknown, out of range, or a softcap; or as `linear_logprobs`.
+            ValueError: an option is unknown or out of range; or as `linear_logprobs`.
 
         Source: the signature of `trl.kernels.ChunkedLogProbFunction`, TRL 1.16.
         """
-        if final_logit_softcapping is not None:
-            raise ValueError(
-                f"final_logit_softcapping must be None, because these kernels have no tanh; got "
-                f"{final_logit_softcapping}. Keep TRL's ChunkedLogProbFunction for this model"
-            )
         if not temperature > 0:
             raise ValueError(f"temperature must be > 0; got {temperature}")
         if not logit_scale > 0:
@@ -70,27 +67,29 @@ class ChunkedLogProbFunction:
         for name in outputs:
             check_choice("outputs", name, ("log_probs", *OUTPUTS))
         weight, bias = weight.to(hidden.dtype), None if bias is None else bias.to(hidden.dtype)
+        # cap(x * s) = s * (c / s) * tanh(x / (c / s)): the scale is one of the temperature and of the cap.
+        cap = None if final_logit_softcapping is None else final_logit_softcapping / logit_scale
         scale = logit_scale / temperature
         wants_entropy = "entropy" in outputs
         logps_N, entropies_N = linear_logprobs(
-            hidden, weight, targets, bias=bias, temperature=1 / scale, return_entropy=wants_entropy
+            hidden, weight, targets, bias=bias, temperature=1 / scale, softcap=cap, return_entropy=wants_entropy
         )
         others = {}
         if not set(OUTPUTS[1:]).isdisjoint(outputs):
-            others = _without_gradient(hidden, weight, bias, targets, scale)
+            others = _without_gradient(hidden, weight, bias, targets, scale, cap)
         asked = (others[name] if name in outputs else None for name in OUTPUTS[1:])
         return logps_N, entropies_N, *asked  # type: ignore[return-value]
 
 
 @torch.no_grad()
 def _without_gradient(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, scale: float
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, scale: float, cap: float | None
 ) -> dict[str, Tensor]:
     """Return `OUTPUTS` without the entropy, a chunk of rows at a time."""
     columns: list[tuple[Tensor, Tensor, Tensor]] = []
     rows = max(1, _CHUNK_LOGITS // len(weight))
     for hidden_CH, targets_C in zip(torch.split(hidden, rows), torch.split(targets, rows), strict=True):
-        scores_CV = torch.nn.functional.linear(hidden_CH, weight, bias).float() * scale
+        scores_CV = capped(torch.nn.functional.linear(hidden_CH, weight, bias).float(), cap) * scale
         log_sums_C = (2 * scores_CV.log_softmax(dim=-1)).logsumexp(dim=-1)
         columns.append((log_sums_C, scores_CV.mean(dim=-1), scores_CV.argmax(dim=-1) == targets_C))
     return {name: torch.cat(values) for name, values in zip(OUTPUTS[1:], zip(*columns, strict=True), strict=True)}

@@ -233,7 +233,13 @@ def _linear_policy_loss(head: Head, options: Options, batch: TokenBatch, shard: 
 def _over_chunks(head: Head, options: Options, batch: TokenBatch, shard: VocabShard) -> tuple[Tensor, HeadGradients]:
     """Return losses times weights, logps and entropies, (3, R), and the gradients; the logits end with the call."""
     wants, kernels = options.wants, kernels_of(options.impl, shard)
-    chunks = LogitChunks(head, options.workspace_bytes, fp32_logits=options.fp32_logits, widest=shard.widest)
+    chunks = LogitChunks(
+        head,
+        options.workspace_bytes,
+        fp32_logits=options.fp32_logits,
+        widest=shard.widest,
+        softcap=batch.inputs.settings.softcap,
+    )
     gradients = HeadGradients(head, wants, len(chunks))
     if batch.inputs.sequences is not None and len(chunks) > 1:
         labelled = LogitRows(head.hidden, batch.labels, batch.inputs.settings.temperature, batch.inputs.active)
@@ -242,7 +248,7 @@ def _over_chunks(head: Head, options: Options, batch: TokenBatch, shard: VocabSh
         for rows, logits_CV in chunks if any(wants) else ():
             grad_CV = chunks.gradients_of(logits_CV)
             _write_gradients(_rows(logits_CV, labelled, rows), kernels, select(terms, rows), grad_CV)
-            gradients.add(rows, grad_CV)
+            gradients.add(rows, chunks.before_cap_(grad_CV, logits_CV))
         return terms.columns_3R, gradients
     parts = [head.hidden.new_zeros(3, 0, dtype=torch.float32)] if len(chunks) == 0 else []
     for rows, logits_CV in chunks:
@@ -250,7 +256,7 @@ def _over_chunks(head: Head, options: Options, batch: TokenBatch, shard: VocabSh
         chunk = batch if len(chunks) == 1 else select(batch, rows)
         parts.append(_loss_of_rows(logits_CV, chunk, kernels, room_CV))
         if room_CV is not None:
-            gradients.add(rows, room_CV)
+            gradients.add(rows, chunks.before_cap_(room_CV, logits_CV))
     return torch.cat(parts, dim=1) if len(parts) > 1 else parts[0], gradients
 
 

@@ -16,9 +16,9 @@ from outcome_rl_kernels.checks import FLOATS, check_like, check_number, check_te
 from outcome_rl_kernels.loss.chunked_head import HeadGradients, LogitChunks, empty_gradients, rows_of_mask, spread
 from outcome_rl_kernels.loss.fused import is_traced, refuse_second_derivatives
 from outcome_rl_kernels.loss.inputs import check_head, check_labels, check_workspace
-from outcome_rl_kernels.loss.reference import head_logits, reference_logprobs
+from outcome_rl_kernels.loss.reference import capped, head_logits, reference_logprobs
 from outcome_rl_kernels.loss.support import check_support, kept_logits_of_head, support_logprobs
-from outcome_rl_kernels.loss.types import Head, LogitRows, Support, Wants, wants_of
+from outcome_rl_kernels.loss.types import Head, LogitRows, Support, Wants, check_softcap, wants_of
 from outcome_rl_kernels.loss.vocab_parallel import VocabShard, kernels_of, vocab_shard, whole_head
 
 
@@ -31,6 +31,7 @@ def linear_logprobs(
     support: Support | tuple[Tensor, Tensor] | None = None,
     vocab_group: "torch.distributed.ProcessGroup | None" = None,
     temperature: float = 1.0,
+    softcap: float | None = None,
     mask: Tensor | None = None,
     return_entropy: bool = False,
     workspace_bytes: int | None = None,
@@ -40,7 +41,8 @@ def linear_logprobs(
     """Compute the log-probability of each label, and on request the entropy of its distribution, from hidden states.
 
     Equivalent to `log_softmax(logits / temperature, -1).gather(-1, labels[..., None])[..., 0]` with
-    `logits = (hidden @ weight.T + bias).float()`.
+    `logits = (hidden @ weight.T + bias).float()`, and with `softcap * tanh(logits / softcap)` in their place if there
+    is a `softcap`.
 
     Args:
         hidden: (B, T, H) or (N, H); `hidden[t]` predicts `labels[t]`, so the caller shifts.
@@ -50,6 +52,7 @@ def linear_logprobs(
         support: the tokens that the sampler kept, as for `linear_policy_loss`; the softmax is then over them only.
         vocab_group: ranks among which the vocabulary is sharded, as for `linear_policy_loss`.
         temperature: > 0, divides the logits.
+        softcap: > 0, bounds the logits before the division; None (default) is no bound.
         mask: bool like `labels`; rows where it is False cost nothing and return 0. This synchronises with the GPU
             once, to know how many there are.
         return_entropy: also return `-sum_v p_v log p_v` in nats.
@@ -70,6 +73,7 @@ def linear_logprobs(
     check_tensor("hidden", hidden, FLOATS)
     if not check_number("temperature", temperature) > 0:
         raise ValueError(f"temperature must be > 0; got {temperature}")
+    check_softcap(softcap)
     check_tensor("labels", labels, (torch.int64,), hidden.device)
     head = check_head(hidden, weight, bias, labels)
     check_workspace(workspace_bytes)
@@ -81,9 +85,9 @@ def linear_logprobs(
     chosen, _ = choose("linear_logprobs", impl, hidden.device, head.hidden.dtype)
     shard = vocab_shard(vocab_group, head.weight, support, chosen)
     if chosen == "reference" or support is not None:
-        values = unchunked_logprobs(head, labels_N, mask_N, support, temperature, fp32_logits, chosen)
+        values = unchunked_logprobs(head, labels_N, mask_N, support, temperature, softcap, fp32_logits, chosen)
     else:
-        options = _Options(temperature, workspace_bytes, fp32_logits, chosen)
+        options = _Options(temperature, softcap, workspace_bytes, fp32_logits, chosen)
         values_2N = _LinearLogprobs.apply(*head, mask_N, labels_N, options, shard)  # type: ignore[no-untyped-call]
         values = values_2N[0], values_2N[1]  # not unbound, whose results must not be changed in place
     dtype = torch.promote_types(head.hidden.dtype, torch.float32)
@@ -97,15 +101,16 @@ def unchunked_logprobs(
     active_N: Tensor | None,
     support: Support | None,
     temperature: float,
+    softcap: float | None,
     fp32_logits: bool,
     impl: Backend,
 ) -> tuple[Tensor, Tensor]:
     """Return log-probabilities and entropies by the reference or over a support, 0 on inactive tokens."""
     if support is not None and impl != "reference":
-        return support_logprobs(head, labels_N, active_N, support, temperature, impl)
+        return support_logprobs(head, labels_N, active_N, support, temperature, softcap, impl)
 
     def logits_of(rows_R: Tensor) -> Tensor:
-        logits_RV = head_logits(head, rows_R, fp32_logits=fp32_logits)
+        logits_RV = capped(head_logits(head, rows_R, fp32_logits=fp32_logits), softcap)
         return logits_RV if support is None else kept_logits_of_head(logits_RV, support, labels_N, rows_R)
 
     return reference_logprobs(logits_of, labels_N, active_N, len(head.weight), temperature)
@@ -113,6 +118,7 @@ def unchunked_logprobs(
 
 class _Options(NamedTuple):
     temperature: float
+    softcap: float | None
     workspace_bytes: int | None
     fp32_logits: bool
     impl: str
@@ -193,7 +199,7 @@ def _gradients(
             grad_CV, chunk = chunks.gradients_of(logits_CV), LogitRows(logits_CV, labels_R[rows], options.temperature)
             logp_grads_C, entropy_grads_C = grads_2R[:, rows]
             kernels.row_gradients(chunk, kernels.row_statistics(chunk), logp_grads_C, entropy_grads_C, grad_CV)
-            gradients.add(rows, grad_CV)
+            gradients.add(rows, chunks.before_cap_(grad_CV, logits_CV))
         return gradients
 
     hidden_grad, weight_grad, bias_grad = over_chunks().results()
@@ -203,13 +209,19 @@ def _gradients(
 
 
 def _chunks(head: Head, options: _Options, shard: VocabShard) -> LogitChunks:
-    return LogitChunks(head, options.workspace_bytes, fp32_logits=options.fp32_logits, widest=shard.widest)
+    return LogitChunks(
+        head,
+        options.workspace_bytes,
+        fp32_logits=options.fp32_logits,
+        widest=shard.widest,
+        softcap=options.softcap,
+    )
 
 
 # --- torch.library
 
 _ARGUMENTS = (
-    "Tensor hidden, Tensor weight, Tensor? bias, Tensor? mask, Tensor labels, float temperature, "
+    "Tensor hidden, Tensor weight, Tensor? bias, Tensor? mask, Tensor labels, float temperature, float? softcap, "
     "SymInt? workspace_bytes, bool fp32_logits, str impl"
 )
 

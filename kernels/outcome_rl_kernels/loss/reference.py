@@ -22,6 +22,14 @@ def head_logits(head: Head, rows_R: Tensor, *, fp32_logits: bool) -> Tensor:
         return torch.nn.functional.linear(hidden_RH, weight, bias)
 
 
+def capped(logits: Tensor, softcap: float | None) -> Tensor:
+    """Return `softcap * tanh(logits / softcap)`, rounded once, or the logits where there is no soft cap."""
+    if softcap is None:
+        return logits
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return (softcap * torch.tanh(wide / softcap)).to(logits.dtype)
+
+
 def logps_and_entropies(logits_NV: Tensor, labels_N: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """Return the log-probability of each label and the entropy of each row, of `softmax(logits / temperature)`.
 

@@ -7,6 +7,7 @@ Shapes: N tokens (positions), E entries of all supports (the kept tokens of ever
     logp_n    = log p_e of the label's entry,   entropy_n = -sum_e p_e log p_e
 
     d logit_e = (g (1[id_e = label] - p_e) - e p_e (log p_e + entropy_n)) / temperature
+                times 1 - (logit_e / softcap)^2 if logit_e = softcap * tanh(product / softcap)
     d hidden  = sum of d logit_e weight[id_e] over the entries of a position            `segment_sums`
     d weight  = sum of d logit_e hidden[row_e] over the entries of a token              `segment_sums`
 
@@ -81,13 +82,20 @@ def kept_logits_of_head(logits_RV: Tensor, support: Support, labels_N: Tensor, r
 
 
 def support_logprobs(
-    head: Head, labels_N: Tensor, active_N: Tensor | None, support: Support, temperature: float, impl: str
+    head: Head,
+    labels_N: Tensor,
+    active_N: Tensor | None,
+    support: Support,
+    temperature: float,
+    softcap: float | None,
+    impl: str,
 ) -> tuple[Tensor, Tensor]:
     """Return log-probabilities of the labels and entropies over the supports, (N,) float64, 0 on inactive tokens.
 
     Both are differentiable, once, in hidden states, weight and bias; see `linear_logprobs`.
     """
-    values_3N = torch.ops.outcome_rl.support_logprobs(*head, labels_N, active_N, *support, temperature, impl)[0]
+    numbers = temperature, softcap
+    values_3N = torch.ops.outcome_rl.support_logprobs(*head, labels_N, active_N, *support, *numbers, impl)[0]
     return values_3N[0], values_3N[1]
 
 
@@ -187,6 +195,7 @@ def _forward(
     offsets: Tensor,
     token_ids: Tensor,
     temperature: float,
+    softcap: float | None,
     impl: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """(3, N) results of `log_softmax`; for backward (E,) scores, and (E,) rows, ids and order of `_Entries`."""
@@ -196,6 +205,8 @@ def _forward(
     scores_E = kernels.kept_logits(hidden_NH, weight, entries.rows_E, entries.ids_E).double()
     if bias is not None:
         scores_E += bias.double()[entries.ids_E.clamp(min=0)].masked_fill_(entries.ids_E < 0, 0)
+    if softcap is not None:
+        scores_E.div_(softcap).tanh_().mul_(softcap)
     if temperature != 1:
         scores_E /= temperature
     return (
@@ -227,12 +238,15 @@ def _gradients(
     offsets: Tensor,
     token_ids: Tensor,
     temperature: float,
+    softcap: float | None,
     impl: str,
     wants: list[bool],
 ) -> tuple[Tensor, Tensor, Tensor]:
     kernels, wanted = support_kernels(impl), Wants(*wants)
     grads_2N = grads_3N[:2] if temperature == 1 else grads_3N[:2] / temperature
     grads_E = kernels.token_gradients(scores_E, ids_E, offsets, labels_N, values_3N, grads_2N.contiguous())
+    if softcap is not None:
+        grads_E *= 1 - (scores_E * (temperature / softcap)).square_()
     hidden_grad, weight_grad, bias_grad = (weight.new_empty(0) for _ in range(3))
     if wanted.hidden:
         hidden_grad = kernels.segment_sums(weight.contiguous(), ids_E, grads_E, offsets)
@@ -264,7 +278,7 @@ def _backward(ctx: Any, grads_3N: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
     refuse_second_derivatives(grads_3N, "the loss over a support")
     wants = wants_of(ctx)
     grads = torch.ops.outcome_rl.support_logprobs_backward(grads_3N, *ctx.saved_tensors, *ctx.others, wants)
-    return *(grad if wanted else None for grad, wanted in zip(grads, wants, strict=True)), *[None] * 6
+    return *(grad if wanted else None for grad, wanted in zip(grads, wants, strict=True)), *[None] * 7
 
 
 _forward.register_autograd(_backward, setup_context=_setup_context)

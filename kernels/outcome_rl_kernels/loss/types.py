@@ -27,7 +27,7 @@ _CHOICES = {
     "loss_agg": get_args(LossAggregation),
     "unbiased_kl": (True, False),
 }
-_OFF = ("delta", "kl_clamp")  # None switches it off
+_OFF = ("softcap", "delta", "kl_clamp")  # None switches it off
 LOG_RATIO_CLAMP = 20.0  # verl's
 _MOST_LOG_RATIO = 40.0  # the square of its exponential, a KL times a ratio, is still a float32 number
 
@@ -69,6 +69,7 @@ class LossSettings:
     token_loss: str | TokenLoss | TokenLossFunction = "ppo"
     answer_mask_mode: AnswerMaskMode = "policy"
     temperature: float = 1.0
+    softcap: float | None = None
     beta: float = 0.0
     kl_penalty: KLPenalty = "k3"
     unbiased_kl: bool = False
@@ -93,6 +94,7 @@ class LossSettings:
         check_number("entropy_coef", self.entropy_coef)  # a negative one lowers the entropy, as some losses mean to
         if not 0 < self.temperature < float("inf"):
             raise ValueError(f"temperature must be > 0 and finite; got {self.temperature}")
+        check_softcap(self.softcap)
         if not 0 <= self.epsilon_low <= 1:
             raise ValueError(f"epsilon_low must lie in [0, 1], so that 1 - epsilon_low >= 0; got {self.epsilon_low}")
         if not self.epsilon_high >= 0:
@@ -105,6 +107,12 @@ class LossSettings:
             raise ValueError(f"log_ratio_clamp must lie in (0, {_MOST_LOG_RATIO:g}]; got {self.log_ratio_clamp}")
         if self.kl_clamp is not None and not self.kl_clamp > 0:
             raise ValueError(f"kl_clamp must be > 0 or None; got {self.kl_clamp}")
+
+
+def check_softcap(softcap: float | None) -> None:
+    """Refuse a soft cap that is neither None nor a positive finite number."""
+    if softcap is not None and not 0 < check_number("softcap", softcap) < float("inf"):
+        raise ValueError(f"softcap must be > 0 and finite, or None for logits without a cap; got {softcap}")
 
 
 SETTINGS = tuple(field.name for field in fields(LossSettings))
@@ -171,7 +179,7 @@ def wants_of(ctx: Any) -> Wants:
 class LogitRows(NamedTuple):
     """Rows of logits and their labels."""
 
-    logits_RV: Tensor  # before the division by the temperature
+    logits_RV: Tensor  # capped, before the division by the temperature
     labels_R: Tensor  # int64
     temperature: float
     active_R: Tensor | None = None  # bool: other rows are not read and give zeros. None: all are active

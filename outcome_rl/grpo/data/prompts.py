@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, cast
 
+from outcome_rl.causal_lm import without_end
 from outcome_rl.grpo.config.schema import DataConfig
 from outcome_rl.grpo.types import Message, Problem, ProblemSet
 
@@ -54,7 +55,7 @@ def _encode(problems: Sequence[Problem], tokenizer: Any, config: DataConfig) -> 
                 f"the prompt of {conversation.id!r} is a list of messages, which needs a chat template, but {lacks}. "
                 "Use a model with a chat template, or write prompts as text"
             )
-        return cast(list[list[int]], tokenizer(texts)["input_ids"])
+        return without_end(tokenizer(texts)["input_ids"], [tokenizer.eos_token_id])
     rendered = [_render(problem, text, tokenizer) for problem, text in zip(problems, texts, strict=True)]
     # The chat template adds the special tokens.
     return cast(list[list[int]], tokenizer(rendered, add_special_tokens=False)["input_ids"])

@@ -9,6 +9,7 @@ from typing import Any, Self, cast
 import torch
 from torch import Tensor, nn
 
+from outcome_rl.causal_lm import Head, decoder, end_token_ids, read_head
 from outcome_rl.files import is_missing_folder
 from outcome_rl.grpo.config.schema import ModelConfig
 from outcome_rl.grpo.distributed import choose_device
@@ -28,27 +29,29 @@ class Policy:
     Dropout stays off: the update must compute the log-probabilities of the policy that sampled.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, adapters: Any = None) -> None:
-        """Wrap a causal language model of transformers, and peft's wrapper of it if it is trained by LoRA."""
+    def __init__(self, model: Any, tokenizer: Any, adapters: Any = None, head: Head | None = None) -> None:
+        """Wrap a causal language model of transformers, and peft's wrapper of it if it is trained by LoRA.
+
+        Without `head`, which is that of this model or of its copy, logits are hidden states times the weight.
+        """
         self.model = model.eval()
         self.sharded: ShardedModel | None = None
         self.tokenizer = tokenizer
         self.adapters = adapters
-        self._body: nn.Module = model.get_decoder() if hasattr(model, "get_decoder") else model.base_model
+        self._body: nn.Module = decoder(model)
         self._forward: Any = self._body
-        head = model.get_output_embeddings()
-        if head is None:
+        module = model.get_output_embeddings()
+        if module is None:
             raise ValueError(f"{type(model).__name__} has no lm_head; model.path must hold a causal language model")
-        self._head: nn.Module = head
+        self.head = Head(module) if head is None else head._replace(module=module)
 
     @classmethod
     def load(cls, config: ModelConfig) -> Self:
-        """Load model and tokenizer, and check that hidden states times lm_head are this architecture's logits.
+        """Load model and tokenizer, and find how this architecture's logits come from its hidden states.
 
         Raises:
             ValueError: there is no such model, its tokenizer has no end token, its generation settings cannot be saved,
-                it processes logits after the head (soft-capping, scaling), which a loss from hidden states would miss,
-                or it mixes packed sequences.
+                it changes its logits after the head by more than a soft cap and a scale, or it mixes packed sequences.
         """
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -77,8 +80,9 @@ class Policy:
             install(model)
         if config.enable_gradient_checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
-        policy = cls(model.to(device), tokenizer, add_adapters(model, config) if config.lora_rank else None)
-        policy._check_head()
+        model = model.to(device)
+        adapters = add_adapters(model, config) if config.lora_rank else None
+        policy = cls(model, tokenizer, adapters, read_head(model))
         if policy.packs:
             policy._check_packing()
         return policy
@@ -94,7 +98,7 @@ class Policy:
 
     def frozen_copy(self) -> Self:
         """Return a copy without gradients: the reference policy."""
-        return type(self)(copy.deepcopy(self.model).requires_grad_(False), self.tokenizer)
+        return type(self)(copy.deepcopy(self.model).requires_grad_(False), self.tokenizer, head=self.head)
 
     def compile(self) -> None:
         """Run forward and backward passes of the update through torch.compile from now on."""
@@ -120,7 +124,7 @@ class Policy:
         """
         if self.sharded is None:
             return self
-        return type(self)(self.sharded.full_model(everywhere=everywhere), self.tokenizer)
+        return type(self)(self.sharded.full_model(everywhere=everywhere), self.tokenizer, head=self.head)
 
     @property
     def packs(self) -> bool:
@@ -159,20 +163,9 @@ class Policy:
         return [module for module in self._body.modules() if isinstance(module, GradientCheckpointingLayer)]
 
     @property
-    def head_weight(self) -> Tensor:
-        """Weight of the head, (V, H)."""
-        return cast(Tensor, self._head.weight)
-
-    @property
-    def head_bias(self) -> Tensor | None:
-        return cast(Tensor | None, getattr(self._head, "bias", None))
-
-    @property
     def end_token_ids(self) -> list[int]:
         """All tokens that end a response."""
-        end = self.model.generation_config.eos_token_id
-        ends = [] if end is None else [end] if isinstance(end, int) else list(end)
-        return sorted({*ends, self.tokenizer.eos_token_id})
+        return end_token_ids(self.model, self.tokenizer)
 
     def hidden(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Compute the last hidden states (S, L, H) of tokens (S, L), padded on either side."""
@@ -249,39 +242,13 @@ class Policy:
                 layer.training = False
 
     @torch.no_grad()
-    def _check_head(self) -> None:
-        """Check that the model returns its head's output unchanged, and that the head receives `hidden`.
-
-        The head's output is replaced by values that are large enough for any soft-capping to show.
-        """
-        vocab = self.head_weight.shape[0]
-        ids = torch.arange(4, device=self.device)[None] % vocab
-        probe = torch.linspace(-100, 100, vocab, device=self.device).expand(1, 4, vocab)
-        received: list[Tensor] = []
-
-        def replace(head: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
-            received.append(inputs[0])
-            return probe
-
-        with self._head.register_forward_hook(replace):
-            logits = self.model(input_ids=ids, use_cache=False).logits
-        hidden = self.hidden(ids, torch.ones_like(ids)).float()
-        unchanged = bool(received) and torch.equal(logits.float(), probe.float())
-        if not unchanged or not (received[0].float() - hidden).abs().max() <= 1e-2 * hidden.abs().max():
-            raise ValueError(
-                f"{type(self.model).__name__} changes its logits after the lm_head (soft-capping or scaling) or its "
-                "hidden states before, so a loss from hidden states would not match the sampling policy; use "
-                "outcome_rl.policy_loss on its logits in your own loop"
-            )
-
-    @torch.no_grad()
     def _check_packing(self) -> None:
         """Check that two sequences in one row do not see each other, as they would in state-space layers.
 
         The outputs of the second must be bit-identical for every first sequence. The comparison with an unpacked pass
         has a tolerance, because sums in another order can change a bfloat16 model's outputs by some per cent.
         """
-        vocab = self.head_weight.shape[0]
+        vocab = self.head.weight.shape[0]
         first, other, second = ((torch.arange(18) + vocab // 2) % vocab).view(3, 6).tolist()
         packed, after_other = (self._packed_after(before, second) for before in (first, other))
         ids_SL = torch.tensor([second], device=self.device)

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
@@ -87,7 +87,7 @@ def check_cache(policy: Policy) -> None:
     Raises:
         ValueError: it does not see them.
     """
-    vocab = policy.head_weight.shape[0]
+    vocab = policy.head.weight.shape[0]
     ids = ((torch.arange(7) + vocab // 2) % vocab).tolist()
     prompts, token = (ids[:2], ids[2:6]), ids[6]
     stream = _TokenStream(policy, prompts, 1)
@@ -96,7 +96,7 @@ def check_cache(policy: Policy) -> None:
     cached_2V = fed[stream.branches_S].float()
     rows = [torch.tensor([[*prompt, token]], device=policy.device) for prompt in prompts]
     whole = [policy.hidden(row, torch.ones_like(row))[0, -1] for row in rows]
-    whole_2V = nn.functional.linear(torch.stack(whole), policy.head_weight, policy.head_bias).float()
+    whole_2V = policy.head.logits(torch.stack(whole)).float()
     blind = torch.equal(*cached_2V) and not torch.equal(*whole_2V)
     if blind or not (cached_2V - whole_2V).norm() <= 0.2 * whole_2V.norm():
         raise ValueError(

@@ -44,7 +44,8 @@ class Updater:
                 model.compile()
             if model is not None and distributed.shards_policy(config):
                 model.shard(distributed.choose_device(config.model.device))
-        self.loss = LinearPolicyLoss(rows="all", **config.loss_settings)  # the host drops tokens without a gradient
+        # Rows are all, because the host drops tokens without a gradient.
+        self.loss = LinearPolicyLoss(rows="all", **config.loss_settings | self._head_settings(policy))
         casts_on_gather = policy.sharded is not None and policy.sharded.casts_on_gather
         self.weights = MasterWeights(policy.model, casts_on_gather=casts_on_gather)
         self.optimizer = torch.optim.AdamW(
@@ -160,11 +161,11 @@ class Updater:
         hidden_MH = self.policy.packed_hidden(packed)
         output: PolicyLossOutput = self.loss(
             hidden_MH,
-            self.policy.head_weight,
+            self.policy.head.weight,
             packed.labels_M,
             micro_batch.advantages_S,
             torch.ones_like(micro_batch.correct_M),
-            bias=self.policy.head_bias,
+            bias=self.policy.head.bias,
             support=micro_batch.support_M,
             bonuses=micro_batch.bonuses_S,
             answer_mask=micro_batch.answer_mask_M,
@@ -207,6 +208,11 @@ class Updater:
             logps_M = self._head_logps(self.policy, hidden_MH.detach(), micro_batch)
         return rollout_weights(logps_M, engine_logps_M, high=cap)
 
+    def _head_settings(self, policy: Policy) -> dict[str, Any]:
+        """Return soft cap and temperature of the policy's logits."""
+        options = policy.head.options(self.config.rollout.temperature)
+        return {name: options[name] for name in ("softcap", "temperature")}
+
     @torch.no_grad()
     def _logps(self, policy: Policy, micro_batch: MicroBatch) -> Tensor:
         return self._head_logps(policy, policy.packed_hidden(micro_batch.packed), micro_batch)
@@ -215,10 +221,10 @@ class Updater:
     def _head_logps(self, policy: Policy, hidden_MH: Tensor, micro_batch: MicroBatch) -> Tensor:
         logps_M, _ = linear_logprobs(
             hidden_MH,
-            policy.head_weight,
+            policy.head.weight,
             micro_batch.packed.labels_M,
-            bias=policy.head_bias,
+            bias=policy.head.bias,
             support=micro_batch.support_M,
-            temperature=self.config.rollout.temperature,
+            **self._head_settings(policy),
         )
         return logps_M

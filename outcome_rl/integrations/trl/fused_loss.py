@@ -23,15 +23,12 @@ from torch import Tensor
 
 from outcome_rl.integrations.loss_types import OF_ALL_TOKENS, obstacles_of, settings_of
 from outcome_rl_kernels import PolicyLossOutput, linear_policy_loss
+from outcome_rl_kernels.loss.inputs import Rows
 from outcome_rl_kernels.loss.selections import near_policy, top_entropy
 from outcome_rl_kernels.loss.types import LossAggregation
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer
-
-# Settings of models that change the logits after the lm_head.
-_SOFT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
-_LOGIT_CHANGES = (*_SOFT_CAPS, "logit_scale", "output_multiplier", "lm_head_multiplier", "logits_scaling")
 
 
 def check_fused_loss(trainer: "GRPOTrainer") -> None:
@@ -42,7 +39,7 @@ def check_fused_loss(trainer: "GRPOTrainer") -> None:
     """
     from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 
-    args, config = trainer.args, trainer.model.config.get_text_config()
+    args = trainer.args
     level, unbiased_kl = trainer.importance_sampling_level, args.use_bias_correction_kl and trainer.beta != 0
     # TRL multiplies the loss of a sequence by factors of tokens: their mean reaches the gradient of each token.
     of_sequences = level == "sequence" or trainer.loss_type == "luspo"
@@ -60,7 +57,6 @@ def check_fused_loss(trainer: "GRPOTrainer") -> None:
         "images": trainer._is_vlm,
         "FSDP": trainer.is_fsdp_enabled,
         "DeepSpeed ZeRO-3": is_deepspeed_zero3_enabled(),
-        **{f"a model with {name}": getattr(config, name, None) not in (None, 1.0) for name in _LOGIT_CHANGES},
     }
     found = [name for name, present in obstacles.items() if present]
     if found:
@@ -118,6 +114,9 @@ def fused_policy_loss(trainer: "GRPOTrainer", model: Any, inputs: dict[str, Any]
     if trainer.top_entropy_quantile < 1:
         settings["token_loss"] = top_entropy(settings["token_loss"], trainer.top_entropy_quantile)
 
+    options = trainer._head.options(trainer.temperature)
+    rows: Rows = "active" if trainer._logs_every_token() else "contributing"
+
     def policy_loss(hidden: Tensor, head: Any) -> PolicyLossOutput:
         in_float32 = trainer.args.cast_lm_head_to_fp32  # TRL has cast the head; its products stay outside autocast
         with torch.autocast(hidden.device.type, enabled=False) if in_float32 else nullcontext():
@@ -132,12 +131,13 @@ def fused_policy_loss(trainer: "GRPOTrainer", model: Any, inputs: dict[str, Any]
                 old_logps=inputs.get("old_per_token_logps"),
                 rollout_weights=rollout_weights,
                 rollout_logps=inputs.get("sampling_per_token_logps"),
-                temperature=trainer.temperature,
+                softcap=options["softcap"],
+                temperature=options["temperature"],
                 beta=trainer.beta,
                 unbiased_kl=trainer.args.use_bias_correction_kl,
                 **settings,
                 normalizer=normalizer,
-                rows="active",  # TRL's metrics are over all tokens
+                rows=rows,
             )
 
     with trainer.accelerator.autocast():

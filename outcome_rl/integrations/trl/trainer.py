@@ -19,6 +19,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 
+from outcome_rl.causal_lm import read_head
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.exploration.explorer import Explorer, device_of_counts
 from outcome_rl.exploration.scored import Scored
@@ -59,7 +60,8 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             them, of which each may give None for rows of other tasks; empty compares with the reference answer.
         correct_threshold: with `correct_reward`, a response is correct if its reward is at least this.
         fused_loss: compute the loss from hidden states by `linear_policy_loss`, in place of TRL's log-probabilities.
-            Values and gradients equal TRL's.
+            Values and gradients equal TRL's. Only steps that are logged compute the tokens without a gradient, so TRL's
+            metrics of the loss are those of the logged steps, not means over the steps between.
 
     Attributes:
         explorer: the `Explorer`; counts are the same on every rank, outcome classes are on rank zero.
@@ -109,6 +111,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         self.accelerator.print(f"outcome_rl {__version__}: {self._summary()}")
         if fused_loss:
             check_fused_loss(self)
+            self._head = read_head(self.model)
             add_policy_loss(self.model)
 
     def _find_columns(self, id_key: str, answer_key: str | None) -> Columns:
@@ -368,6 +371,8 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             loss: Tensor = super()._compute_loss(model, inputs)
             return loss
         fused = fused_policy_loss(self, model, inputs)
+        if not self._logs_every_token():
+            return fused.loss
         self._fused = fused.logps, fused.entropies
         try:
             with torch.no_grad():
@@ -375,6 +380,16 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         finally:
             self._fused = None
         return fused.loss
+
+    def _logs_every_token(self) -> bool:
+        """Return whether this step is logged, with metrics over all tokens; others leave out what has no gradient."""
+        step, args = self.state.global_step + 1, self.args
+        if not self.model.training or self.use_adaptive_entropy or args.logging_strategy == "epoch":
+            return True
+        if args.logging_strategy == "no":
+            return False
+        is_first = step == 1 and args.logging_first_step
+        return bool(is_first or step >= self.state.max_steps or step % self.state.logging_steps == 0)
 
     def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
         if self._fused is not None:

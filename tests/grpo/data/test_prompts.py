@@ -57,12 +57,13 @@ def test_braces_of_problem_and_template_are_left_alone(tokenizer: Any) -> None:
 
     class Recorder:
         chat_template = None
+        eos_token_id = 2
 
         def __call__(self, texts: list[str]) -> dict[str, list[list[int]]]:
             seen.extend(texts)
-            return {"input_ids": [[1]] * len(texts)}
+            return {"input_ids": [[1, 2]] * len(texts)}  # with an end token, which is no part of a prompt
 
-    tokenize(problem_set(latex), Recorder(), DataConfig(prompt_template=template))
+    assert tokenize(problem_set(latex), Recorder(), DataConfig(prompt_template=template)).prompts == ([1],)
     assert seen == [latex + r" \boxed{}"]
 
 

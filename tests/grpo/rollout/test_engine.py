@@ -120,7 +120,7 @@ def test_samples_follow_the_policys_probabilities(shared_policy: Policy, prompts
         prompts[1:2], SamplingConfig(n=n, temperature=1.5), 1, seed=0
     )
     first = torch.tensor([response[0] for response in ids(rollouts)])
-    observed = torch.bincount(first, minlength=shared_policy.head_weight.shape[0]) / n
+    observed = torch.bincount(first, minlength=shared_policy.head.weight.shape[0]) / n
     with torch.no_grad():
         expected = torch.softmax(shared_policy.model(torch.tensor(prompts[1:2])).logits[0, -1] / 1.5, dim=-1)
     # Half the sum of absolute differences of two distributions; its expectation here is about 0.04.

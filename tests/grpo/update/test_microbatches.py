@@ -56,7 +56,7 @@ def test_a_batch_without_tokens_changes_nothing(base: Policy, grouped: list[Samp
     stats = updater.step(nothing)
     assert (stats["actor/loss"], stats["actor/kl"], stats["actor/grad_norm"]) == (0, 0, 0)
     assert not any(name.startswith("entropy/") for name in stats)
-    assert torch.equal(updater.policy.head_weight, base.head_weight)
+    assert torch.equal(updater.policy.head.weight, base.head.weight)
 
 
 def test_shared_prefixes_are_computed_once(base: Policy, grouped: list[Sample], make_config: MakeConfig) -> None:

@@ -276,7 +276,7 @@ def test_a_step_without_an_update_advances_the_schedule(
 ) -> None:
     config = make_config("actor.optim.lr_scheduler_type=linear", "actor.ppo_mini_batch_size=1")
     updater = Updater(clone(base), config, total_steps=4)
-    before = updater.policy.head_weight.detach().clone()
+    before = updater.policy.head.weight.detach().clone()
     updater.advance()
     calls: list[int] = []
 
@@ -284,11 +284,11 @@ def test_a_step_without_an_update_advances_the_schedule(
         calls.append(1)
         return gradient * torch.nan if len(calls) == 2 else gradient
 
-    hook = updater.policy.head_weight.register_hook(second_is_nan)
+    hook = updater.policy.head.weight.register_hook(second_is_nan)
     with pytest.raises(FloatingPointError, match=r"after 1 of its \d+ optimizer steps the gradient is not finite"):
         updater.step(grouped)
     hook.remove()
-    assert not torch.equal(updater.policy.head_weight, before)  # by the first mini-batch
+    assert not torch.equal(updater.policy.head.weight, before)  # by the first mini-batch
     assert updater.step(grouped)["actor/lr"] == pytest.approx(LR / 2)
 
 
@@ -424,7 +424,7 @@ def test_a_later_mini_batch_that_is_not_finite_leaves_the_earlier_steps(
         updater.step(broken)
     assert next(iter(updater.optimizer.state.values()))["step"] == 2
     assert all(parameter.isfinite().all() for parameter in policy.model.parameters())
-    assert (policy.head_weight - base.head_weight).abs().max() > LR / 2
+    assert (policy.head.weight - base.head.weight).abs().max() > LR / 2
 
 
 def test_the_reference_can_be_offloaded(base: Policy, batch: list[Sample], make_config: MakeConfig) -> None:

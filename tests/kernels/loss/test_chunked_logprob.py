@@ -25,8 +25,11 @@ def case(dtype: torch.dtype = torch.float64, rows: int = N) -> tuple[Tensor, Ten
     return hidden, weight, bias, targets
 
 
-def truth(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, scale: float) -> dict[str, Tensor]:
+def truth(
+    hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, scale: float, cap: float | None
+) -> dict[str, Tensor]:
     scores = (hidden @ weight.T + bias) * scale
+    scores = (scores if cap is None else cap * torch.tanh(scores / cap)) / 0.7
     logps = scores.log_softmax(-1)
     return {
         "log_probs": logps.gather(1, targets[:, None])[:, 0],
@@ -41,11 +44,14 @@ def truth(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, scale: 
 
 @pytest.mark.parametrize("rows", [N, 0])
 @pytest.mark.parametrize("chunk_logits", [1, 4 * V, 2**26])
-def test_all_outputs_are_those_of_all_logits(rows: int, chunk_logits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("cap", [None, 3.0])
+def test_all_outputs_are_those_of_all_logits(
+    rows: int, chunk_logits: int, cap: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(chunked_logprob, "_CHUNK_LOGITS", chunk_logits)
     inputs = case(rows=rows)
-    found = ChunkedLogProbFunction.apply(*inputs, 0.7, 4, None, 1.5)
-    expected = truth(*inputs, 1.5 / 0.7)
+    found = ChunkedLogProbFunction.apply(*inputs, 0.7, 4, cap, 1.5)
+    expected = truth(*inputs, 1.5, cap)
     for name, value in zip(("log_probs", *OUTPUTS), found, strict=True):
         assert value is not None
         torch.testing.assert_close(value, expected[name], check_dtype=False, rtol=1e-6, atol=1e-6)
@@ -63,7 +69,7 @@ def test_log_probs_and_entropy_have_gradients_and_the_others_none() -> None:
     *learned, targets = case()
 
     def function(hidden: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-        logps, entropies, *others = ChunkedLogProbFunction.apply(hidden, weight, bias, targets, 0.7, 4, None, 1.5)
+        logps, entropies, *others = ChunkedLogProbFunction.apply(hidden, weight, bias, targets, 0.7, 4, 3.0, 1.5)
         assert entropies is not None
         assert not any(value.requires_grad for value in others if value is not None)
         return logps, entropies
@@ -86,7 +92,7 @@ def test_a_float32_head_is_used_in_the_dtype_of_the_hidden_states() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"final_logit_softcapping": 30.0}, "final_logit_softcapping must be None"),
+        ({"final_logit_softcapping": 0.0}, "softcap must be > 0"),
         ({"logit_scale": 0.0}, "logit_scale must be > 0"),
         ({"outputs": ("entropies",)}, "outputs must be one of 'log_probs', 'entropy'"),
         ({"temperature": -1.0}, "temperature must be > 0"),

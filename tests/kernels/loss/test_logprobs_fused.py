@@ -36,6 +36,7 @@ def values_and_gradients(
     seed=st.integers(0, 1000),
     dtype=st.sampled_from([torch.float32, torch.bfloat16]),
     temperature=st.sampled_from([1.0, 0.7]),
+    softcap=st.sampled_from([None, 12.0]),
     absent=st.sets(st.just("bias")),
     packed=st.booleans(),
     wants=st.sets(st.sampled_from(["hidden", "weight", "bias"])),
@@ -47,6 +48,7 @@ def test_as_exact_as_plain_pytorch(
     seed: int,
     dtype: torch.dtype,
     temperature: float,
+    softcap: float | None,
     absent: set[str],
     packed: bool,
     wants: set[str],
@@ -58,7 +60,8 @@ def test_as_exact_as_plain_pytorch(
     labels, mask = case.inputs["labels"], case.inputs["mask"]
     upstream = torch.randn(2, *mask.shape, generator=torch.Generator().manual_seed(seed))
     upstream *= torch.tensor({"logps": [1, 0], "entropies": [0, 1], "both": [1, 1]}[of]).view(2, *[1] * mask.dim())
-    arguments = {"labels": labels, "mask": mask, "temperature": temperature, "upstream": upstream, "wants": wants}
+    numbers = {"temperature": temperature, "softcap": softcap}
+    arguments = {"labels": labels, "mask": mask, "upstream": upstream, "wants": wants} | numbers
     row_bytes = V * (4 + dtype.itemsize if fp32_logits else dtype.itemsize)
     values, ours = values_and_gradients(
         case.operands,

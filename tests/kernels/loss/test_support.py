@@ -35,10 +35,11 @@ def make_support(case: Case, seed: int, most: int = V) -> Support:
     return Support(lengths.cumsum(0), torch.cat(kept))
 
 
-def move_to_support(case: Case, support: Support, temperature: float) -> None:
+def move_to_support(case: Case, support: Support, temperature: float, softcap: float | None) -> None:
     """Keep the distances of old and reference log-probabilities from the policy's, which grow on a support."""
     exact = {name: value.double() for name, value in case.operands.items()}
-    shared: Any = {name: case.inputs[name] for name in ("labels", "mask")} | {"temperature": temperature}
+    shared: Any = {name: case.inputs[name] for name in ("labels", "mask")}
+    shared |= {"temperature": temperature, "softcap": softcap}
     kept, _ = linear_logprobs(**exact, **shared, support=support, impl="reference")
     whole, _ = linear_logprobs(**exact, **shared, impl="reference")
     for name in case.inputs.keys() & {"old_logps", "ref_logps"}:
@@ -57,7 +58,7 @@ def compare(
     case = make_case(seed, dtype, chosen, absent=absent, packed=packed)
     impl = options.pop("impl")
     support = make_support(case, seed, most=V if impl == "native" else 20)  # the interpreter is slow
-    move_to_support(case, support, chosen["temperature"])
+    move_to_support(case, support, chosen["temperature"], chosen.get("softcap"))
     if options.get("rows") == "indices":
         options["rows"] = case.inputs["mask"].flatten().nonzero()[:, 0]
     check_loss(linear_policy_loss, case, dtype, wants, chosen | options | {"support": support}, impl=impl)
@@ -179,7 +180,7 @@ def test_a_label_that_is_not_kept_and_a_token_out_of_range_give_nan(impl: str) -
     support = Support(torch.tensor([0, 2, 4, 6, 8]), torch.tensor([1, 2, 1, 2, 1, V, -2, 1]))
     head = torch.randn(4, H), torch.randn(V, H), None
     labels = torch.tensor([1, 3, 1, 1])
-    values = torch.ops.outcome_rl.support_logprobs(*head, labels, None, *support, 1.0, impl)[0]
+    values = torch.ops.outcome_rl.support_logprobs(*head, labels, None, *support, 1.0, None, impl)[0]
     assert values[0].isnan().tolist() == [False, True, True, True]
 
 

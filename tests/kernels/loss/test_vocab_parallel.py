@@ -37,6 +37,7 @@ CASES: dict[str, dict[str, Any]] = {
     "all rows": {"rows": "all", "loss_agg": "seq-mean-token-mean"},
     "chunks": {"workspace_bytes": 1000, "entropy_coef": -0.1},
     "gspo in chunks": {"token_loss": "gspo", "workspace_bytes": 1000},
+    "capped": {"softcap": 2.0, "entropy_coef": 0.1, "workspace_bytes": 1000},
     "peaked": {"scale": 30.0, "entropy_coef": 0.1},
 }
 

@@ -1,0 +1,219 @@
+"""A causal language model of transformers as a policy: its head, its end tokens, and samples of its own distribution.
+
+The trainer, the plug-ins and loops of your own read a model here, so that a loss from hidden states is the loss of the
+distribution that was sampled.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from outcome_rl.outcomes.answer_mask import decode_completion
+from outcome_rl_kernels.loss.reference import capped
+
+logger = logging.getLogger(__name__)
+_SMALL, _LARGE = 2.0**-16, 2.0**20  # logits that a soft cap leaves as they are, and that are far above any
+
+
+class Head(NamedTuple):
+    """The head of a model: `logits = scale * cap(hidden @ weight.T + bias)`, `cap(z) = softcap * tanh(z / softcap)`."""
+
+    module: nn.Module
+    softcap: float | None = None
+    scale: float = 1.0
+
+    @property
+    def weight(self) -> Tensor:
+        """The weight, (V, H)."""
+        return cast(Tensor, self.module.weight)
+
+    @property
+    def bias(self) -> Tensor | None:
+        return cast(Tensor | None, getattr(self.module, "bias", None))
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return the logits (..., V) of hidden states (..., H), as the model does."""
+        return self.scale * capped(nn.functional.linear(hidden, self.weight, self.bias), self.softcap)
+
+    def options(self, temperature: float = 1.0) -> dict[str, Any]:
+        """Return the arguments of `linear_policy_loss` and `linear_logprobs` that this head needs at a temperature."""
+        return {"bias": self.bias, "softcap": self.softcap, "temperature": temperature / self.scale}
+
+
+def decoder(model: Any) -> Any:
+    """Return the part of a causal language model that computes the hidden states."""
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model  # PEFT wraps it
+    return base.get_decoder() if hasattr(base, "get_decoder") else base.base_model
+
+
+@torch.no_grad()
+def read_head(model: Any) -> Head:
+    """Find the head of a causal language model, with its soft cap and scale, by the logits that the model returns.
+
+    One pass over four tokens; the head's output is replaced by a scale of numbers, and the model's logits show what it
+    does to them. No name of an architecture or setting is read. All ranks of a sharded model must call it.
+
+    Args:
+        model: a causal language model of transformers, or peft's wrapper of one.
+
+    Returns:
+        The head. Its `weight` and `bias` are those of the module at the time when they are read.
+
+    Raises:
+        ValueError: the model has no head, has adapters in it, or changes its logits or hidden states in another way, so
+            that a loss from hidden states would not match the policy that samples.
+    """
+    name, module = type(model).__name__, model.get_output_embeddings()
+    if module is None:
+        raise ValueError(f"{name} has no lm_head; a causal language model is needed")
+    if any(True for _ in module.children()):
+        raise ValueError(
+            f"{name} has adapters in its lm_head, which hidden @ weight.T lacks; leave the lm_head out of them"
+        )
+    device, vocabulary = module.weight.device, len(module.weight)
+    ids = torch.arange(4, device=device)[None] % vocabulary
+    products = torch.linspace(-100, 100, vocabulary, device=device)
+    products[:2] = torch.tensor([_SMALL, _LARGE])
+    received: list[Tensor] = []
+
+    def replace(_: nn.Module, inputs: tuple[Tensor, ...], __: Tensor) -> Tensor:
+        received.append(inputs[0])
+        return products.expand(1, 4, vocabulary)
+
+    with module.register_forward_hook(replace):
+        logits = model(input_ids=ids, use_cache=False).logits
+    hidden = decoder(model)(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False).last_hidden_state
+    found = _shape(products, logits) if received and logits.shape[1:] == (4, vocabulary) else None
+    factor = _factor(hidden, received[0]) if received else None
+    if found is None or factor is None:
+        raise ValueError(
+            f"{name} changes its logits after the lm_head by more than a soft cap and a scale, or its hidden states "
+            "before it, so a loss from hidden states would not match the policy that samples; use "
+            "outcome_rl.policy_loss on its logits in your own loop"
+        )
+    softcap, scale = found
+    return Head(module, softcap if softcap is None else softcap / factor, scale * factor)
+
+
+def _shape(products_V: Tensor, logits_1LV: Tensor) -> tuple[float | None, float] | None:
+    """Return soft cap and scale that turn the products into the logits; None if no such pair does."""
+    rounding = 4 * torch.finfo(logits_1LV.dtype).eps
+    values_V = logits_1LV[0, -1].double()
+    scale, most = float(values_V[0]) / _SMALL, float(values_V[1])
+    if not scale > 0:
+        return None
+    scale = 1.0 if abs(scale - 1) <= rounding else scale
+    softcap = None if abs(most / (scale * _LARGE) - 1) <= rounding else most / scale
+    expected_V = products_V.double()
+    if softcap is not None:
+        expected_V = softcap * torch.tanh(expected_V / softcap)
+    is_same = torch.allclose(scale * expected_V, values_V, rtol=4 * rounding, atol=0)
+    return (softcap, scale) if is_same else None
+
+
+def _factor(hidden: Tensor, received: Tensor) -> float | None:
+    """Return the factor between the decoder's hidden states and what the head receives; None if there is none."""
+    hidden, received = hidden.double(), received.double()
+    if hidden.shape != received.shape:
+        return None
+    factor = float((hidden * received).sum() / hidden.square().sum())
+    factor = 1.0 if abs(factor - 1) < 1e-3 else factor
+    is_same = (received - factor * hidden).abs().max() <= 1e-2 * received.abs().max()
+    return factor if is_same and factor > 0 else None
+
+
+def end_token_ids(model: Any, tokenizer: Any) -> list[int]:
+    """Return all tokens that end a response: those of the model's generation settings, and the tokenizer's."""
+    end = model.generation_config.eos_token_id
+    ends = [] if end is None else [end] if isinstance(end, int) else list(end)
+    return sorted({*ends, tokenizer.eos_token_id} - {None})
+
+
+def without_end(prompts: Sequence[Sequence[int]], ends: Sequence[int]) -> list[list[int]]:
+    """Drop end tokens that a tokenizer appended to prompts: after one, a model would continue a finished text.
+
+    A warning says how many prompts had one.
+    """
+    cut = [list(prompt) for prompt in prompts]
+    for prompt in cut:
+        while len(prompt) > 1 and prompt[-1] in ends:
+            prompt.pop()
+    changed = sum(len(kept) < len(prompt) for kept, prompt in zip(cut, prompts, strict=True))
+    if changed:
+        logger.warning("the tokenizer ends %d of %d prompts with an end token, which is dropped", changed, len(cut))
+    return cut
+
+
+class Samples(NamedTuple):
+    """N = prompts * n responses, the n responses to each prompt side by side; prompts are padded on the left."""
+
+    ids: Tensor  # (N, P + T) prompts and completions
+    attention_mask: Tensor  # (N, P + T)
+    completion_ids: Tensor  # (N, T)
+    mask: Tensor  # (N, T) bool, True on the tokens of the response, its end token included
+    texts: list[str]  # without special tokens
+
+    def hidden(self, model: Any) -> Tensor:
+        """Compute the hidden states (N, T, H) that predict the completions, with a gradient."""
+        positions = (self.attention_mask.cumsum(dim=1) - 1).clamp(min=0)
+        states = decoder(model)(
+            input_ids=self.ids, attention_mask=self.attention_mask, position_ids=positions, use_cache=False
+        )
+        return cast(Tensor, states.last_hidden_state[:, -self.completion_ids.shape[1] - 1 : -1])
+
+
+@torch.no_grad()
+def sample(model: Any, tokenizer: Any, prompts: Sequence[Sequence[int]], *, n: int = 1, max_new_tokens: int) -> Samples:
+    """Sample responses with `generate` of transformers from the model's own distribution, at temperature 1.
+
+    The model's generation settings (a temperature, top-p, a repetition penalty, forbidden tokens) have no effect, but
+    for their end tokens: a loss over the whole vocabulary would not be that of their samples.
+
+    Args:
+        model: a causal language model in evaluation mode: dropout would sample from another policy.
+        tokenizer: of the model.
+        prompts: token ids; end tokens that the tokenizer appended are dropped, with a warning.
+        n: responses to each prompt.
+        max_new_tokens: most tokens of a response.
+
+    Raises:
+        ValueError: neither model nor tokenizer has an end token.
+    """
+    from transformers import GenerationConfig
+
+    ends = end_token_ids(model, tokenizer)
+    if not ends:
+        raise ValueError("the tokenizer has no eos token, so responses would never end; set tokenizer.eos_token")
+    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else ends[0]
+    rows = without_end(prompts, ends)
+    width = max(map(len, rows))
+    padded = torch.tensor([[pad] * (width - len(row)) + row for row in rows], device=model.device)
+    is_prompt = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows], device=model.device)
+    sampling = GenerationConfig(
+        do_sample=True,
+        temperature=1.0,
+        top_k=0,
+        top_p=1.0,
+        max_new_tokens=max_new_tokens,
+        num_return_sequences=n,
+        eos_token_id=ends,
+        pad_token_id=pad,
+    )
+    own = model.generation_config
+    model.generation_config = GenerationConfig()  # generate takes from it what the given one leaves open
+    try:
+        ids = model.generate(padded, attention_mask=is_prompt, generation_config=sampling)
+    finally:
+        model.generation_config = own
+    completion_ids = ids[:, width:]
+    is_end = torch.isin(completion_ids, torch.tensor(ends, device=ids.device)).long()
+    mask = is_end.cumsum(dim=1) - is_end == 0
+    attention_mask = torch.cat([is_prompt.repeat_interleave(n, dim=0), mask.long()], dim=1)
+    lengths = mask.sum(dim=1).tolist()
+    texts = [
+        decode_completion(tokenizer, row[:length]) for row, length in zip(completion_ids.tolist(), lengths, strict=True)
+    ]
+    return Samples(ids, attention_mask, completion_ids, mask, texts)

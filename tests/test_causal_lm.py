@@ -1,0 +1,211 @@
+"""Head, end tokens and samples of a model are the model's own, whatever its architecture does."""
+
+import logging
+from typing import Any
+
+import pytest
+import torch
+from tiny_models import SIZES
+from torch import nn
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    BloomConfig,
+    Cohere2Config,
+    CohereConfig,
+    FalconH1Config,
+    Gemma2Config,
+    Gemma3TextConfig,
+    GenerationConfig,
+    GPT2Config,
+    GPTJConfig,
+    GraniteConfig,
+    GraniteMoeConfig,
+    LlamaConfig,
+    MiniCPM3Config,
+    PhiConfig,
+    Qwen2Config,
+)
+
+from outcome_rl import linear_logprobs, linear_policy_loss, policy_loss
+from outcome_rl.causal_lm import end_token_ids, read_head, sample, without_end
+from outcome_rl.toy import policy_dir
+
+GROUPED = {**SIZES, "num_key_value_heads": 2}
+CAP = 0.5  # random weights of these sizes have logits near 0, where a usual cap would be invisible
+FAMILIES: dict[str, tuple[Any, tuple[float | None, float], bool]] = {  # configuration, cap and scale, bias
+    "llama": (LlamaConfig(**GROUPED, tie_word_embeddings=False), (None, 1.0), False),
+    "llama, tied": (LlamaConfig(**GROUPED, tie_word_embeddings=True), (None, 1.0), False),
+    "qwen2": (Qwen2Config(**GROUPED), (None, 1.0), False),
+    "gpt2": (GPT2Config(vocab_size=80, n_embd=16, n_layer=1, n_head=2, eos_token_id=2), (None, 1.0), False),
+    "bloom": (BloomConfig(vocab_size=80, hidden_size=16, n_layer=1, n_head=2), (None, 1.0), False),
+    "phi": (PhiConfig(**GROUPED), (None, 1.0), True),
+    "gpt-j": (GPTJConfig(vocab_size=80, n_embd=16, n_layer=1, n_head=2, rotary_dim=4), (None, 1.0), True),
+    "gemma2": (Gemma2Config(**GROUPED, head_dim=8, final_logit_softcapping=CAP), (CAP, 1.0), False),
+    "gemma2, no cap": (Gemma2Config(**GROUPED, head_dim=8, final_logit_softcapping=None), (None, 1.0), False),
+    "gemma3": (Gemma3TextConfig(**GROUPED, head_dim=8, final_logit_softcapping=CAP), (CAP, 1.0), False),
+    "cohere": (CohereConfig(**GROUPED, logit_scale=0.0625), (None, 0.0625), False),
+    "cohere2": (Cohere2Config(**GROUPED, logit_scale=3.0), (None, 3.0), False),
+    "granite": (GraniteConfig(**GROUPED, logits_scaling=0.3), (None, 1 / 0.3), False),
+    "granite moe": (
+        GraniteMoeConfig(**GROUPED, logits_scaling=6.0, num_local_experts=2, num_experts_per_tok=1),
+        (None, 1 / 6),
+        False,
+    ),
+    "falcon-h1": (
+        FalconH1Config(**GROUPED, lm_head_multiplier=2.5, mamba_d_ssm=16, mamba_n_heads=2, mamba_d_head=8),
+        (None, 2.5),
+        False,
+    ),
+    "minicpm3": (
+        MiniCPM3Config(**GROUPED, q_lora_rank=8, kv_lora_rank=8, qk_nope_head_dim=4, qk_rope_head_dim=4, v_head_dim=8),
+        None,
+        False,
+    ),
+}
+
+
+def tiny(name: str) -> Any:
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(FAMILIES[name][0]).eval()
+    with torch.no_grad():  # logits of about 1, where caps and scales matter
+        head = model.get_output_embeddings()
+        head.weight.mul_(0.25 / head.weight.std())
+        if head.bias is not None:
+            head.bias.normal_()
+    return model
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_head_is_the_models(name: str) -> None:
+    """Its logits; and values and gradients of log-probabilities and loss, against autograd through the model itself."""
+    model, (_, shape, has_bias) = tiny(name), FAMILIES[name]
+    head = read_head(model)
+    assert (head.bias is not None) == has_bias
+    if shape is not None:
+        assert head.softcap == shape[0]
+        assert head.scale == pytest.approx(shape[1], rel=1e-6)
+    ids = torch.randint(3, 80, (2, 9), generator=torch.Generator().manual_seed(0))
+    labels, mask = ids[:, 1:], torch.ones(2, 8, dtype=torch.bool)
+    advantages, old = torch.tensor([1.0, -0.7]), torch.full((2, 8), -4.0)
+    temperature, parameters = 0.7, [*model.parameters()]
+
+    def gradients(loss: Any) -> list[torch.Tensor | None]:
+        return [*torch.autograd.grad(loss, parameters, allow_unused=True)]
+
+    logits = model(ids, use_cache=False).logits[:, :-1]
+    expected = (logits / temperature).log_softmax(-1).gather(2, labels[..., None])[..., 0]
+    settings = {"old_logps": old, "entropy_coef": 0.1, "epsilon_high": 5.0}
+    theirs = policy_loss(logits, labels, advantages, mask, temperature=temperature, impl="reference", **settings)
+    wanted = gradients(theirs.loss)
+    hidden = model.get_decoder()(ids, use_cache=False).last_hidden_state[:, :-1]
+    torch.testing.assert_close(head.logits(hidden), logits, rtol=1e-5, atol=1e-5)
+    options = head.options(temperature)
+    logps, _ = linear_logprobs(hidden, head.weight, labels, **options)
+    torch.testing.assert_close(logps, expected, rtol=1e-5, atol=1e-5)
+    ours = linear_policy_loss(hidden, head.weight, labels, advantages, mask, **options, **settings)
+    torch.testing.assert_close(ours.loss, theirs.loss, rtol=1e-5, atol=1e-6)
+    for one, other in zip(gradients(ours.loss), wanted, strict=True):
+        if other is None or one is None:
+            assert one is other
+        else:
+            assert (one - other).norm() <= 1e-4 * other.norm() + 1e-7
+
+
+@pytest.mark.parametrize("name", ["gemma2", "cohere", "phi"])
+def test_a_head_in_bfloat16_has_the_same_shape(name: str) -> None:
+    exact, rounded = read_head(tiny(name)), read_head(tiny(name).bfloat16())
+    assert (rounded.softcap, rounded.scale) == (exact.softcap, exact.scale)
+
+
+class Changed(nn.Module):
+    """A model whose forward pass changes the logits once more."""
+
+    def __init__(self, model: Any, change: Any) -> None:
+        super().__init__()
+        self.model, self.change = model, change
+
+    def forward(self, **inputs: Any) -> Any:
+        output = self.model(**inputs)
+        output.logits = self.change(output.logits)
+        return output
+
+    def __getattr__(self, name: str) -> Any:
+        return super().__getattr__(name) if name in ("model", "_modules") else getattr(self.model, name)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda z: z + 1, lambda z: z.clamp(max=30), lambda z: -z, lambda z: z.relu(), lambda z: z[..., :-1]],
+    ids=["shifted", "clipped", "negated", "relu", "cut"],
+)
+def test_other_changes_of_the_logits_are_refused(change: Any) -> None:
+    with pytest.raises(ValueError, match=r"changes its logits after the lm_head by more than .*policy_loss"):
+        read_head(Changed(tiny("llama"), change))
+
+
+def test_adapters_in_the_head_are_refused() -> None:
+    peft = pytest.importorskip("peft")
+    model = peft.get_peft_model(tiny("llama"), peft.LoraConfig(r=2, target_modules=["lm_head"]))
+    with pytest.raises(ValueError, match="adapters in its lm_head"):
+        read_head(model)
+    model = peft.get_peft_model(tiny("gemma2"), peft.LoraConfig(r=2, target_modules=["q_proj"]))
+    assert read_head(model).softcap == CAP
+
+
+@pytest.fixture
+def tokenizer() -> Any:
+    return AutoTokenizer.from_pretrained(policy_dir())
+
+
+@pytest.mark.parametrize("name", ["gemma2", "cohere", "phi"])
+def test_samples_are_of_the_policy_itself(name: str, tokenizer: Any) -> None:
+    """Two end tokens, and generation settings that would change the distribution: none of them does."""
+    model = tiny(name)
+    with torch.no_grad():
+        head = model.get_output_embeddings()
+        head.weight.mul_(0.01)  # nearly uniform, so that both ends come up
+        if head.bias is not None:
+            head.bias.mul_(0.01)
+    ends = [tokenizer.eos_token_id, 7]
+    own = GenerationConfig(
+        do_sample=True,
+        temperature=0.1,
+        top_p=0.3,
+        min_p=0.5,
+        repetition_penalty=3.0,
+        no_repeat_ngram_size=1,
+        suppress_tokens=[5, 6],
+        eos_token_id=[7],
+        max_new_tokens=2,
+    )
+    model.generation_config = own
+    assert end_token_ids(model, tokenizer) == sorted(ends)
+    prompts = [[9, 10, 11], [12, 13]]
+    torch.manual_seed(0)
+    samples = sample(model, tokenizer, prompts, n=100, max_new_tokens=40)
+    assert model.generation_config is own
+    counts = torch.bincount(samples.completion_ids[:, 0], minlength=80)
+    assert (counts > 0).sum() > 65  # of 80; 200 draws miss 8 % of the tokens
+    ended = set()
+    for row, mask, text in zip(samples.completion_ids.tolist(), samples.mask.tolist(), samples.texts, strict=True):
+        length = next((at for at, token in enumerate(row, 1) if token in ends), len(row))
+        assert mask == [at < length for at in range(len(row))]
+        assert text == tokenizer.decode(row[:length], skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        ended.add(row[length - 1])
+    assert {*ends} <= ended
+    hidden = samples.hidden(model)
+    head = read_head(model)
+    logps, _ = linear_logprobs(hidden, head.weight, samples.completion_ids, mask=samples.mask, **head.options())
+    for at in (0, 199):  # alone, without padding
+        length = int(samples.mask[at].sum())
+        alone = torch.tensor([prompts[at // 100] + samples.completion_ids[at, :length].tolist()])
+        logits = model(alone, use_cache=False).logits[0, -length - 1 : -1]
+        expected = logits.log_softmax(-1).gather(1, alone[0, -length:, None])[:, 0]
+        torch.testing.assert_close(logps[at, :length], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_end_tokens_behind_a_prompt_are_dropped_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert without_end([[3, 4, 2], [3, 2, 4], [2]], [2]) == [[3, 4], [3, 2, 4], [2]]
+    assert "ends 1 of 3 prompts with an end token" in caplog.text
