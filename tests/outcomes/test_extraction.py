@@ -5,10 +5,12 @@ import time
 from pathlib import Path
 
 import pytest
+from announced_answers import CLASSES, LOOK_ALIKES, value_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from outcome_rl.outcomes.extraction.response import MAX_CHARS, extract_answer
+from outcome_rl.outcomes.extraction.view import view
 
 GENERATIONS = Path(__file__).resolve().parents[3] / "shared" / "data" / "generations"
 
@@ -346,6 +348,31 @@ def test_runs_of_a_character_take_linear_time(announcement: str) -> None:
             start = time.process_time()
             extract_answer(text)
             assert time.process_time() - start < 0.5, (character, text[-9:])  # quadratic: ten seconds or more
+
+
+@pytest.mark.parametrize("name", CLASSES)
+@given(data=st.data())
+def test_what_is_said_is_read_however_it_is_decorated(name: str, data: st.DataObject) -> None:
+    (response, value), (other, other_value) = data.draw(CLASSES[name]()), data.draw(CLASSES[name]())
+    answers = [extract_answer(response), extract_answer(other)]
+    assert [answer and value_of(answer.text) for answer in answers] == [value, other_value]
+    for text, answer in zip((response, other), answers, strict=True):
+        assert answer is not None
+        assert text[answer.start : answer.end] == answer.text
+
+
+@pytest.mark.parametrize("lead", ["Answer: ", "The answer is ", "#### ", "**Final Answer**: ", "答案是", "Total: "])
+@pytest.mark.parametrize("belongs", LOOK_ALIKES)
+def test_what_belongs_to_a_value_stays_in_it(lead: str, belongs: str) -> None:
+    answer = extract_answer(f"9 and 9.\n{lead}18{belongs}")
+    assert answer is None or answer.text.endswith(belongs.strip())
+
+
+@given(st.text(alphabet="*_`<b>/i 1a\\n(）：😀１\u200b答", max_size=40) | st.text(max_size=40))
+def test_a_view_has_the_length_of_its_text_and_its_letters(text: str) -> None:
+    seen = view(text)
+    assert len(seen) == len(text)
+    assert all(kept in (was, " ") or not was.isascii() for was, kept in zip(text, seen, strict=True))
 
 
 def test_type_error_names_the_type() -> None:

@@ -34,7 +34,7 @@ LANGUAGES = {
         "因此|所以|故|于是|综上",
     ),
     "ja": Language(
-        "答え|正解|答(?=\\s*:)",
+        "答え|正解|答(?=\\s*[:は])",
         "は|が",
         "結果|合計|結論",
         "したがって|よって|ゆえに|だから",
@@ -95,7 +95,7 @@ _VERBS = (
     r"(?:is|are|equals|becomes|(?:comes|works|turns) (?:out )?(?:to|at)(?: be)?|(?:should|would|must|will) be)\b"
     r"(?:,?\s+(?:also|clearly|hence|indeed|now|therefore|thus)\b,?)?"
 )
-SUBJECT = r"(?:(?<![A-Za-z/])answers?|(?<=correct )(?:option|choice))"
+SUBJECT = r"(?:(?<![A-Za-z/])answers?|(?:(?<=correct )|(?<=right )|(?<=best ))(?:option|choice))"
 ENGLISH = re.compile(
     rf"{SUBJECT}(?:{_OF}{_NOTE}(?:,\s*\w+,)?[\"'`}}]*(?:\s++{_VERBS}\s*:?|\s*[:=]|\s*[—–])|\s*[:=]|[\"'`]\s*[:=]|\|>)\s*+",
     re.IGNORECASE,
@@ -145,11 +145,12 @@ LABELLED = re.compile(
 HEAD = re.compile(
     r"(?:(?:that|actually|exactly|precisely|approximately|roughly|about|simply|just|then|found to be|equal to|given by"
     r"|as follows|a total of|the (?:value|number|total|sum)(?: of)?|option|choice|letter|\\text(?:bf)?\{|\{|[:：])\s*)+"
-    r"(?=[-−+$€£\\(\[{0-9]|[A-J]\b)",
+    r"(?=[-−+$€£\\(\[{0-9]|[A-HJ]\b)",
     re.IGNORECASE,
 )
 REMARK = re.compile(
-    r"(?<=\s)(?:because|since|which|where|as|so)\s|(?<=[\w)$}])[\s,]\s*+(?:I\s+(?:think|hope|believe|guess|am)\b|QED\b"
+    r"(?<=[0-9])\s{2,}(?=[a-z])(?!(?:hundred|thousand|dozen|percent|squared|cubed|mod|and|or|[mbtr]+illion)\b)"
+    r"|(?<=\s)(?:because|since|which|where|as|so)\s|(?<=[\w)$}])[\s,]\s*+(?:I\s+(?:think|hope|believe|guess|am)\b|QED\b"
     r"|(?:[-–—→⇒]+>?|\\(?:implies|to|rightarrow))\s+(?=[A-Za-z]{3})(?!(?:sin|cos|tan|log|exp|sqrt|max|min|arc)\b)"
     r"|\((?:since|because|as|see|from|by|i\.e|e\.g"
     r"|(?!base|mod)[a-z]{3,}(?:[- ][a-z]+){0,2}\)(?<!lion\))(?<!sand\))(?<!zen\))(?<!cent\)))"

@@ -60,12 +60,12 @@ def answer_at(response: str, start: int, end: int, source: AnswerSource) -> Answ
     while start < end and (response[end - 1] in _CLOSING or response[end - 1].isspace()):
         end -= 1
     start, end = stripped(response, start, end)
-    if _IN_BRACKETS.fullmatch(response, start, end):
-        start, end = start + 1, end - 1
+    if choice := _IN_BRACKETS.fullmatch(response, start, end):
+        start, end = choice.span(choice.lastindex or 0)
     return Answer(response[start:end], start, end, source) if start < end else None
 
 
-_IN_BRACKETS = re.compile(r"\[[A-J]\]")  # a choice
+_IN_BRACKETS = re.compile(r"\[([A-J])\]|\([\s*]+([A-J])[\s*]+\)")
 _EMPHASIS = "*_`"
 _CLOSING = _EMPHASIS + ".,;:!。，；："
 

@@ -100,10 +100,8 @@ def _last_line(response: str) -> tuple[list[int], int]:
     if start and (is_call or _OFFER.match(response, start)):
         end = len(response[:start].rstrip())
         start = response.rfind("\n", 0, end) + 1
-    return [
-        start,
-        *(stop.end() for stop in CLAUSE_END.finditer(response, max(start, end - _MAX_CONCLUSION), end - 1)),
-    ], end
+    stops = CLAUSE_END.finditer(response, max(start, end - _MAX_CONCLUSION), end)
+    return [start, *(stop.end() for stop in stops if stop.end() < end)], end
 
 
 def _is_sentence(response: str, start: int, end: int) -> bool:

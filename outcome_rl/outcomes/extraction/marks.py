@@ -19,7 +19,8 @@ def tag(text: str) -> Answer | None:
 
 # GSM8K's mark, anywhere; `#### Step 1` is a Markdown heading. What follows begins with a number, or names it: `x = 18`.
 _HASH = re.compile(
-    r"####[ \t]*+((?:[^\s#]*[0-9][^\s#]*|[^=\n#]{1,60}=[ \t]*[-−]?[0-9][0-9.,/]*)(?: [0-9]+/[0-9]+)?)"
+    r"####[ \t]*+(?:[^=\n#A-Za-z]{1,60}=[ \t]*)?"
+    r"((?:[^\s#]*[0-9][^\s#]*|[^=\n#]{1,60}=[ \t]*[-−]?[0-9][0-9.,/]*)(?: [0-9]+/[0-9]+)?)"
     r"((?:[ \t]+\(?[a-z]+\)?){1,4})?[ \t`]*(?:$|(?=####))|^# ([-−]?[0-9][0-9.,]*)\Z",
     re.MULTILINE,
 )

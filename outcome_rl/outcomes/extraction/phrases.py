@@ -52,7 +52,8 @@ def result(text: str) -> Answer | None:
         return answer and answer._replace(source="line") if answer and not _is_prose(answer.text) else None
     if so := words.CONCLUDED.match(text, start):
         answer = said(text, so.end())
-        if answer and words.REST.match(text, answer.end) and (only := bare(answer.text, answer.start)):
+        whole = answer and words.REST.match(text, answer.end) and " + " not in answer.text
+        if answer and whole and (only := bare(answer.text, answer.start)):
             return only._replace(source="conclusion")
     return None
 
@@ -121,11 +122,11 @@ _BRACKET = re.compile(r"\\?[()\[\]{}]")
 
 def _balanced(text: str, start: int, end: int) -> int:
     """Return where a bracket closes that was opened before `start`: that of `(Answer: 18)`; else `end`."""
-    depth = 0
-    for bracket in _BRACKET.finditer(text, start + 2, min(end, start + 200)):  # `A) ...`, `]0, 1[`
+    depth = int(text.startswith(("(", "[", "{"), start))
+    for bracket in _BRACKET.finditer(text, start + 1, min(end, start + 200)):
         depth += 1 if bracket[0][-1] in "([{" else -1
-        if depth + sum(text.count(opening, start, start + 2) for opening in "([{") < 0:
-            return bracket.start()
+        if depth < 0:
+            return end if text.startswith(") ", start + 1) else bracket.start()  # `A) 5`
     return end
 
 
