@@ -1,4 +1,4 @@
-"""Token losses that restrict another token loss to some tokens of a call."""
+"""Token losses that restrict another token loss to some tokens of a call, or weigh its tokens."""
 
 import math
 from dataclasses import replace
@@ -8,6 +8,7 @@ from torch import Tensor
 
 from outcome_rl_kernels.loss.losses import token_loss_of
 from outcome_rl_kernels.loss.ratios import mean_by_sequence
+from outcome_rl_kernels.loss.rollout_weights import rollout_weights
 from outcome_rl_kernels.loss.types import LossInputs, TokenLoss, TokenLossFunction
 
 
@@ -62,3 +63,28 @@ def near_policy(loss: str | TokenLoss | TokenLossFunction, threshold: float) -> 
         return losses.masked_fill(left & (inputs.advantages < 0), 0.0)
 
     return replace(inner, function=kept, needs_sequences=True)
+
+
+def engine_corrected(loss: str | TokenLoss | TokenLossFunction, high: float) -> TokenLoss:
+    """Multiply the tokens of another loss by truncated importance weights between policy and engine.
+
+    The weights are `rollout_weights(lp, rollout_logps, high=high)`, where lp are `old_logps`, or on-policy the
+    log-probabilities of the call itself: computed beforehand, they would cost one more product with the head. A call
+    without `rollout_logps` has no weights.
+
+    Args:
+        loss: the token loss.
+        high: maximum of a weight.
+    """
+    inner = token_loss_of(loss)
+
+    def corrected(logps: Tensor, entropies: Tensor, inputs: LossInputs) -> Tensor:
+        if inputs.rollout_logps is None:
+            return inner(logps, entropies, inputs)
+        policy = logps.detach() if inputs.old_logps is None else inputs.old_logps
+        weights = rollout_weights(policy, inputs.rollout_logps, high=high)
+        if inner.weighs_rollouts:
+            return inner(logps, entropies, inputs._replace(rollout_weights=weights))
+        return inner(logps, entropies, inputs) * weights
+
+    return replace(inner, function=corrected, weighs_rollouts=True)

@@ -8,6 +8,8 @@ The sequences are ragged where flash-attn is installed and can run; otherwise th
 `scaled_dot_product_attention`, and micro-batches of similar lengths waste little.
 """
 
+import logging
+from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -17,6 +19,7 @@ from torch import Tensor, nn
 from outcome_rl.grpo.model.fsdp import HALF_PRECISION
 from outcome_rl.grpo.model.packing import PackedBatch, PaddedSequences, RaggedSequences, take_rows
 
+logger = logging.getLogger(__name__)
 NAME = "outcome_rl_packed"
 
 
@@ -41,7 +44,20 @@ def install(model: Any) -> None:
 
 def can_use_flash_attention(device: torch.device, dtype: torch.dtype) -> bool:
     """Return whether flash-attn is installed and takes tensors of this kind."""
-    return device.type == "cuda" and dtype in HALF_PRECISION and find_spec("flash_attn") is not None
+    return device.type == "cuda" and dtype in HALF_PRECISION and _has_flash_attention()
+
+
+@cache
+def _has_flash_attention() -> bool:
+    """Return whether flash-attn has the function that takes ragged sequences; flash-attn-4 has the name, not this."""
+    if find_spec("flash_attn") is None:
+        return False
+    try:
+        from flash_attn import flash_attn_varlen_func  # noqa: F401
+    except ImportError as error:
+        logger.warning("flash_attn is installed but lacks flash_attn_varlen_func (%s); attention is PyTorch's", error)
+        return False
+    return True
 
 
 def attend(

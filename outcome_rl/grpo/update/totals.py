@@ -23,8 +23,8 @@ class UpdateTotals:
         # Number; sums of KL and ratio; number beyond the bound of the log-ratio; of the policy term, of these clipped.
         self.tokens = zeros(6)
         self.entropy = zeros(3, 2)  # (sum, number) of incorrect responses, of correct ones, and of answers
-        # With the engine: number of tokens; sums of |lp - mu| and weight; number at the cap, and without mu.
-        self.mismatch = zeros(5)
+        # With the engine: number of tokens; sums of |lp - mu|, KL and weight; number at the cap, and without mu.
+        self.mismatch = zeros(6)
         self.largest_mismatch = zeros(1)
         self.off_policy = False
 
@@ -56,7 +56,8 @@ class UpdateTotals:
         ratio_M, distance_M = difference_M.exp(), difference_M.abs()
         cap = torch.inf if self.importance_cap is None else self.importance_cap
         number = torch.ones_like(ratio_M).sum()
-        parts = [number, distance_M.sum(), ratio_M.clamp(max=cap).sum(), (ratio_M > cap).sum(), missing_M.sum()]
+        kl = (difference_M.expm1() - difference_M).sum()
+        parts = [number, distance_M.sum(), kl, ratio_M.clamp(max=cap).sum(), (ratio_M > cap).sum(), missing_M.sum()]
         self.mismatch += torch.stack([part.double() for part in parts])
         self.largest_mismatch = torch.maximum(self.largest_mismatch, distance_M.max()[None])
 
@@ -80,12 +81,13 @@ class UpdateTotals:
           token is computed; `entropy/answer_share`, the share of the sum that lies on answer tokens, if some are masked
           and computed;
         - with an engine that has its own arithmetic, `rollout/logp_diff_mean` and `rollout/logp_diff_max` (of
-          differences within +-20), and with importance weights their mean `rollout/importance_mean` and the share of
-          tokens at the cap, `rollout/importance_clipped`; `rollout/logp_missing`, the share of tokens of which the
+          differences within +-20), `rollout/mismatch_kl`, KL(engine || policy) by the mean of
+          exp(lp - mu) - 1 - (lp - mu), and with importance weights their mean `rollout/importance_mean` and the share
+          of tokens at the cap, `rollout/importance_clipped`; `rollout/logp_missing`, the share of tokens of which the
           engine returned no log-probability, or NaN, if there are any.
         """
         sums = torch.cat([self.updates, self.tokens, self.entropy.flatten(), self.mismatch, self.largest_mismatch])
-        on_host = torch.split(sums.cpu(), [3, 6, 6, 6])
+        on_host = torch.split(sums.cpu(), [3, 6, 6, 7])
         (updates, losses, norms), of_tokens = (part.tolist() for part in on_host[:2])
         tokens, kl, ratio, beyond, policy_tokens, clipped = of_tokens
         found = {"actor/loss": losses / updates, "actor/kl": kl / max(tokens, 1), "actor/grad_norm": norms / updates}
@@ -101,9 +103,10 @@ class UpdateTotals:
                 found[f"entropy/{kind}"] = float(total / number)
         if answers[1] and every[0]:
             found["entropy/answer_share"] = float(answers[0] / every[0])
-        number, distance, weight, at_cap, missing, largest = on_host[3].tolist()
+        number, distance, kl, weight, at_cap, missing, largest = on_host[3].tolist()
         if number:
             found |= {"rollout/logp_diff_mean": distance / number, "rollout/logp_diff_max": largest}
+            found["rollout/mismatch_kl"] = kl / number
             if self.importance_cap is not None:
                 found |= {"rollout/importance_mean": weight / number, "rollout/importance_clipped": at_cap / number}
             if missing:

@@ -22,7 +22,8 @@ from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.types import Sample
 from outcome_rl.grpo.update.microbatches import MicroBatch, UpdateBatch
 from outcome_rl.grpo.update.totals import UpdateTotals
-from outcome_rl_kernels import LinearPolicyLoss, PolicyLossOutput, linear_logprobs, rollout_weights
+from outcome_rl_kernels import LinearPolicyLoss, PolicyLossOutput, linear_logprobs
+from outcome_rl_kernels.loss.selections import engine_corrected
 
 
 class Updater:
@@ -44,8 +45,10 @@ class Updater:
                 model.compile()
             if model is not None and distributed.shards_policy(config):
                 model.shard(distributed.choose_device(config.model.device))
-        # Rows are all, because the host drops tokens without a gradient.
-        self.loss = LinearPolicyLoss(rows="all", **config.loss_settings | self._head_settings(policy))
+        settings = config.loss_settings | self._head_settings(policy)
+        if config.rollout.importance_cap is not None:
+            settings["token_loss"] = engine_corrected(settings["token_loss"], config.rollout.importance_cap)
+        self.loss = LinearPolicyLoss(rows="all", **settings)  # the host drops tokens without a gradient
         casts_on_gather = policy.sharded is not None and policy.sharded.casts_on_gather
         self.weights = MasterWeights(policy.model, casts_on_gather=casts_on_gather)
         self.optimizer = torch.optim.AdamW(
@@ -171,7 +174,7 @@ class Updater:
             answer_mask=micro_batch.answer_mask_M,
             ref_logps=micro_batch.ref_logps_M,
             old_logps=micro_batch.old_logps_M,
-            rollout_weights=self._rollout_weights(hidden_MH, micro_batch),
+            rollout_logps=micro_batch.engine_logps_M,
             normalizer=micro_batch.normalizer,
             cu_seqlens=packed.response_bounds,
         )
@@ -194,19 +197,6 @@ class Updater:
                 self.reference.model.to("cpu")
             if self.reference.sharded is not None:
                 self.reference.sharded.reshard()
-
-    def _rollout_weights(self, hidden_MH: Tensor, micro_batch: MicroBatch) -> Tensor | None:
-        """Return truncated importance weights (M,) between policy and engine; None without a cap.
-
-        Without old log-probabilities, computing the policy's costs one more matrix product with the head.
-        """
-        cap, engine_logps_M = self.config.rollout.importance_cap, micro_batch.engine_logps_M
-        if cap is None or engine_logps_M is None:
-            return None
-        logps_M = micro_batch.old_logps_M
-        if logps_M is None:
-            logps_M = self._head_logps(self.policy, hidden_MH.detach(), micro_batch)
-        return rollout_weights(logps_M, engine_logps_M, high=cap)
 
     def _head_settings(self, policy: Policy) -> dict[str, Any]:
         """Return soft cap and temperature of the policy's logits."""

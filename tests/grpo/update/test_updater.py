@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from grpo_runs import LR, MakeConfig, clone, random_spans, scored, scored_batch, with_logps
+from op_profile import cost_of
 
 from outcome_rl.grpo.config.schema import ModelConfig, RolloutConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
@@ -194,6 +195,7 @@ def test_importance_weights_multiply_the_policy_term(
         {
             "logp_diff_mean": ratio.log().abs().mean().item(),
             "logp_diff_max": ratio.log().abs().max().item(),
+            "mismatch_kl": (ratio - 1 - ratio.log()).mean().item(),
             "importance_mean": ratio.clamp(max=1.2).mean().item(),
             "importance_clipped": (ratio > 1.2).double().mean().item(),
         }
@@ -202,11 +204,22 @@ def test_importance_weights_multiply_the_policy_term(
 
     uncapped = make_config("actor.grad_clip=1e9", "rollout.engine=vllm", "rollout.temperature=0.7")
     plain, stats = stepped(base, uncapped, sampled, steps=1)
-    assert set(mismatch(stats)) == {"logp_diff_mean", "logp_diff_max"}
+    assert set(mismatch(stats)) == {"logp_diff_mean", "logp_diff_max", "mismatch_kl"}
     without, bare = stepped(base, uncapped, batch, steps=1)
     assert mismatch(bare) == {}
     for ours, theirs in zip(plain.model.parameters(), without.model.parameters(), strict=True):
         assert torch.equal(ours.grad, theirs.grad)  # recorded, not used
+
+
+def test_importance_weights_cost_no_product(base: Policy, batch: list[Sample], make_config: MakeConfig) -> None:
+    with torch.no_grad():
+        sampled = with_logps(batch, [logps.tolist() for logps in plain_logps(base, batch, temperature=1.0)])
+
+    def products(*settings: str) -> int:
+        updater = Updater(clone(base), make_config("rollout.engine=vllm", *settings), total_steps=2)
+        return cost_of(lambda: updater.step(sampled)).multiply_adds
+
+    assert products("rollout.importance_cap=2") == products()
 
 
 def test_without_kl_there_is_no_reference(base: Policy, batch: list[Sample], make_config: MakeConfig) -> None:

@@ -8,7 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outcome_rl_kernels import rollout_weights
+from outcome_rl_kernels import linear_logprobs, linear_policy_loss, rollout_weights
+from outcome_rl_kernels.loss.selections import engine_corrected
 
 LOGPS = torch.tensor([[-1.0, -2.0, -0.5], [-3.0, -1.0, -9.0]], dtype=torch.float64)
 RATIOS = torch.tensor([[0.5, 1.0, 4.0], [3.0, 1.5, 7.0]], dtype=torch.float64)
@@ -87,3 +88,28 @@ def test_weights_lie_within_the_bounds_and_masked_tokens_have_no_part(
 def test_errors_name_the_argument(change: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         rollout_weights(**({"logps": LOGPS, "rollout_logps": LOGPS, "mask": MASK} | change))
+
+
+@pytest.mark.parametrize("token_loss", ["gspo", "vespo", "cispo"])
+@pytest.mark.parametrize("off_policy", [False, True])
+def test_weights_inside_the_loss_are_those_given_to_it(token_loss: str, off_policy: bool) -> None:
+    """In several chunks, of sequences and of tokens, values and gradients."""
+    g = torch.Generator().manual_seed(0)
+    hidden, weight = torch.randn(30, 8, generator=g), torch.randn(50, 8, generator=g)
+    labels, mask = torch.randint(50, (30,), generator=g), torch.ones(30, dtype=torch.bool)
+    logps, _ = linear_logprobs(hidden, weight, labels)
+    engine = logps + 0.5 * torch.randn(30, generator=g)
+    options: dict[str, Any] = {"cu_seqlens": torch.tensor([0, 10, 30]), "workspace_bytes": 8 * 50 * 4}
+    if off_policy:
+        options["old_logps"] = logps + 0.1 * torch.randn(30, generator=g)
+    weights = rollout_weights(options.get("old_logps", logps), engine, high=1.5)
+    found = []
+    for weighed in (
+        {"token_loss": token_loss, "rollout_weights": weights},
+        {"token_loss": engine_corrected(token_loss, 1.5), "rollout_logps": engine},
+    ):
+        leaves = [leaf.clone().requires_grad_() for leaf in (hidden, weight)]
+        output = linear_policy_loss(*leaves, labels, torch.tensor([1.2, -0.7]), mask, **options, **weighed)
+        output.loss.backward()
+        found.append([output.loss.detach(), *(leaf.grad for leaf in leaves)])
+    torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-6)
