@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from outcome_rl.grpo.config.presets import preset_names
 from outcome_rl.progress import only_our_progress, show_progress
+from outcome_rl.sample_files import THRESHOLD
 from outcome_rl.tables import print_reports, print_table
 from outcome_rl.terminal import at_least_one, printable
 
@@ -127,7 +128,34 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         nargs="+",
         type=Path,
         metavar="FILE",
-        help="JSON lines, a JSON array (either also gzipped) or parquet; - is standard input",
+        help="JSON lines or JSON (also gzipped), parquet, CSV, or a folder of datasets; - is standard input",
+    )
+    for role, text in (
+        ("id", "the question's id"),
+        ("prompt", "the question's prompt; without --id its hash is the id"),
+        ("samples", "the list of samples, or the one sample"),
+        ("gold", "the gold answer"),
+    ):
+        parser.add_argument(
+            f"--{role}", default="", metavar="FIELD", help=f"field of {text} (default: the usual names)"
+        )
+    parser.add_argument(
+        "--reward",
+        "--against",
+        default="",
+        metavar="FIELD",
+        help="field of the rewards or labels of the samples: audited where there are gold answers, and otherwise "
+        "correctness itself",
+    )
+    parser.add_argument(
+        "--threshold", type=float, default=THRESHOLD, help="a reward above it is correct (default: %(default)s)"
+    )
+    parser.add_argument("--plot", type=Path, metavar="PNG", help="draw pass@k and diff@k, a line for each file")
+    parser.add_argument(
+        "--per-question",
+        type=Path,
+        metavar="OUT",
+        help="write samples, correct samples, different answers and majority of each question, as JSON lines or .csv",
     )
     parser.add_argument(
         "--json",
@@ -135,12 +163,6 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         type=Path,
         metavar="OUT",
         help="write the report, of several files file -> report; - prints it alone",
-    )
-    parser.add_argument(
-        "--against",
-        default="correct",
-        metavar="FIELD",
-        help="the file's labels, to audit: a reward, say, where above 0 is correct (default: %(default)s)",
     )
     parser.add_argument(
         "--equivalence",
@@ -253,7 +275,7 @@ def evaluate(model: str, overrides: Sequence[str], data: Sequence[str], config: 
                 path,
                 settings.exploration.matcher(),
                 examples={problem.id: problem.example for problem in dataset.problems},
-            )
+            ).report
     if len(reports) > 1:
         reports["average over the data sets"] = average_report(list(reports.values()))
     print_reports(reports)
@@ -309,6 +331,17 @@ def compare(runs: Sequence[Path], json_out: Path | None) -> None:
 
     comparison = compare_runs(runs)
     _show(comparison, json_out, lambda: print_comparison(comparison))
+
+
+def checked_output(option: str, out: Path | None) -> Path | None:
+    """Return the absolute path of a file to write; refuse one that could not be written at the end."""
+    if out in (None, Path("-")):
+        return out
+    if not out.absolute().parent.is_dir():
+        raise FileNotFoundError(f"{option} {out}: the folder {out.parent} does not exist.")
+    if out.is_dir():
+        raise IsADirectoryError(f"{option} {out} is a folder; give a file")
+    return out.absolute()
 
 
 def _show(result: Any, json_out: Path | None, print_tables: Callable[[], None]) -> None:
@@ -372,33 +405,63 @@ def hard_set(
     print(printable(found))
 
 
-def analyze(files: Sequence[Path], json_out: Path | None, from_text: bool, against: str, **settings: Any) -> None:
-    """Report pass@k, best@k, diff@k and related metrics of files of samples.
+def analyze(
+    files: Sequence[Path],
+    json_out: Path | None,
+    plot: Path | None,
+    per_question: Path | None,
+    from_text: bool,
+    threshold: float,
+    **settings: Any,
+) -> None:
+    """Report pass@k, best@k, diff@k and related metrics of files of samples; two files are also compared.
 
-    Rows are {id, gold, samples: [text | {text | answer, correct}, ...]} or {id, gold, response, correct}; `correct` is
-    optional, and is compared with the correctness found here. Other usual names work too: question_id, unique_id;
-    answer; completions, responses; completion, text.
+    The files of TRL, verl, vLLM, OpenAI, lm-evaluation-harness, lighteval, Open-R1, NeMo-Skills and Qwen2.5-Math are
+    read as they are, and any rows with an id or a prompt, and samples; the first line says how. Name other fields by
+    --id, --prompt, --samples, --gold and --reward.
 
     pass@k: probability that one of k samples is correct; best@k: the same, drawn with replacement, as verl logs it;
-    diff@k: expected number of different answers in k samples. k ends at the fewest samples of a question.
+    diff@k: expected number of different answers in k samples. Each k is a mean over the questions that have k samples.
+
+    outcome-rl analyze before.jsonl after.jsonl --plot collapse.png
     """
     from outcome_rl.analyze import analyze_file
     from outcome_rl.exploration.config import ExplorationConfig
+    from outcome_rl.sample_files import Fields
+    from outcome_rl.tools.sample_changes import changes, print_changes
 
+    fields = Fields(**{name: settings.pop(name) for name in Fields._fields})
     config = ExplorationConfig(**settings)
-    if json_out is not None and not json_out.absolute().parent.is_dir():
-        raise FileNotFoundError(f"--json {json_out}: the folder {json_out.parent} does not exist.")
-    if json_out is not None and json_out.is_dir():
-        raise IsADirectoryError(f"--json {json_out} is a folder; give a file")
-    if json_out not in (None, Path("-")):
-        json_out = json_out.absolute()  # a user's function may change the working directory
-    reports = {}
+    # Absolute, because a user's function may change the working directory.
+    json_out, plot, per_question = (
+        checked_output(option, out)
+        for option, out in (("--json", json_out), ("--plot", plot), ("--per-question", per_question))
+    )
+    found = {}
     for file in files:
         with show_progress(file.name, "comparisons") as progress:
-            reports[str(file)] = analyze_file(
-                file, config.matcher(), from_text=from_text, against=against, progress=progress
+            found[str(file)] = analyze_file(
+                file, config.matcher(), from_text=from_text, fields=fields, threshold=threshold, progress=progress
             )
-    _show(next(iter(reports.values())) if len(reports) == 1 else reports, json_out, lambda: print_reports(reports))
+    reports = {name: one.report for name, one in found.items()}
+    paired = changes(*(one.questions for one in found.values())) if len(found) == 2 else []
+    if plot is not None:
+        from outcome_rl.tools.sample_plot import plot_reports
+
+        plot_reports(reports, plot)
+    if per_question is not None:
+        from outcome_rl.tools.question_table import write_questions
+
+        write_questions({name: one.questions for name, one in found.items()}, per_question)
+
+    def show() -> None:
+        print_reports(reports)
+        if paired:
+            print_changes(paired)
+        elif len(files) == 2:
+            print("The two files share no question id, so they are not compared; --prompt FIELD takes prompts for ids.")
+
+    _show(next(iter(reports.values())) if len(reports) == 1 else reports, json_out, show)
 
 
 def bench_loss(

@@ -148,7 +148,7 @@ def summarise(keys: Sequence[ArrayLike], correct: Sequence[ArrayLike]) -> Sample
     """Summarise the outcomes of many questions, for `outcome-rl analyze` and the evaluations of a training run.
 
     Every question has the same weight, whatever its number of samples; only `no_answer_rate` is a rate over samples.
-    `*_at_k` go up to the smallest number of samples of any question, so each value is a mean over all questions.
+    `*_at_k` go up to the largest number of samples of a question; each value is a mean over the questions that have k.
     A response without an answer is a sample (it is drawn, and it is wrong) but not an answer: `diff_at_k` and
     `distinct_per_question` count real answers only, and `no_answer_rate` reports the rest.
 
@@ -182,15 +182,19 @@ def summarise(keys: Sequence[ArrayLike], correct: Sequence[ArrayLike]) -> Sample
         class_samples.append(np.full(len(sizes), len(key_n)))
     n, c = np.array(samples), np.array(successes)
     m, n_of_m = np.concatenate(class_sizes), np.concatenate(class_samples)
-    ks = ks_up_to(int(n.min()))
+    ks = ks_up_to(int(n.max()))
+    having = {k: n >= k for k in ks}
+    of_classes = {k: n_of_m >= k for k in ks}
     # fsum rounds once, so the order of the questions does not change the last digit.
     return SampleSummary(
         n_questions=len(n),
         n_samples=int(n.sum()),
-        pass_at_k={str(k): math.fsum(pass_at_k(n, c, k)) / len(n) for k in ks},
-        best_at_k={str(k): math.fsum(best_at_k(n, c, k)) / len(n) for k in ks},
+        pass_at_k={str(k): math.fsum(pass_at_k(n[at], c[at], k)) / int(at.sum()) for k, at in having.items()},
+        best_at_k={str(k): math.fsum(best_at_k(n[at], c[at], k)) / int(at.sum()) for k, at in having.items()},
         # diff@k sums over a question's classes and averages over questions: one sum over all classes does both.
-        diff_at_k={str(k): math.fsum(pass_at_k(n_of_m, m, k)) / len(n) for k in ks},
+        diff_at_k={
+            str(k): math.fsum(pass_at_k(n_of_m[at], m[at], k)) / int(having[k].sum()) for k, at in of_classes.items()
+        },
         no_answer_rate=unanswered / int(n.sum()),
         distinct_per_question=float(np.mean(distinct)),
         solved_fraction=float(np.mean(c > 0)),

@@ -1,9 +1,11 @@
 """Rows of a user's files, and their fields under the usual names.
 
-A file is JSON lines, one JSON array of objects, or parquet; JSON may be compressed by gzip, and `-` is standard input.
-The contents decide the format.
+A file is JSON lines, one JSON array of objects or an object that holds one, parquet, or CSV; JSON may be compressed by
+gzip, and `-` is standard input. The contents decide the format, except for CSV (`.csv`, `.tsv`). A folder is a data set
+that the package `datasets` has saved.
 """
 
+import csv
 import gzip
 import io
 import json
@@ -21,9 +23,11 @@ ID_COLUMNS = ("id", "question_id", "unique_id", "extra_info.index")
 ANSWER_COLUMNS = ("answer", "gold", "reward_model.ground_truth", "solution", "ground_truth", "target")
 PROMPT_COLUMNS = ("problem", "question", "prompt")
 
-SUFFIXES = (".jsonl", ".json", ".parquet", ".gz")
+SUFFIXES = (".jsonl", ".json", ".parquet", ".gz", ".csv", ".tsv")
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}
 STANDARD_INPUT = "-"
 _LAYOUT = "Expected one JSON object per line, or one JSON array of objects"
+_WRAPPERS = ("results", "rows", "data", "examples")  # fields of an object that hold its rows
 _MISSING = object()
 
 
@@ -33,8 +37,9 @@ def read_objects(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
     Rows are numbered from 1: lines of a file of JSON lines, blank ones included, and otherwise items.
 
     Args:
-        path: UTF-8 JSON lines or a JSON array, with or without a byte order mark, plain or gzipped; parquet; or "-",
-            any of these on standard input.
+        path: UTF-8 JSON lines, a JSON array, or a JSON object with one array of objects, with or without a byte order
+            mark, plain or gzipped; parquet; "-", any of these on standard input; UTF-8 CSV with a header, in which
+            cells that begin with a bracket are JSON; or a folder of `datasets`.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -42,11 +47,16 @@ def read_objects(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """
     piped = str(path) == STANDARD_INPUT
     name = "standard input" if piped else str(path)
+    if Path(path).is_dir():
+        yield from _saved_rows(Path(path))
+        return
     with nullcontext(sys.stdin.buffer) if piped else Path(path).open("rb") as file:
         start = cast(io.BufferedReader, file).peek(4)
         rows: Iterator[tuple[int, Any]]
         if start.startswith(b"PAR1") or Path(path).suffix == ".parquet":
             rows = enumerate(_parquet_values(file, name), start=1)
+        elif Path(path).suffix in _DELIMITERS:
+            rows = _cells(file, name, _DELIMITERS[Path(path).suffix])
         elif start.startswith(b"\x1f\x8b"):
             rows = _json_values(_unzipped(file, name), name)
         else:
@@ -56,46 +66,6 @@ def read_objects(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
             if not isinstance(row, dict):
                 raise ValueError(f"{where}: expected a JSON object; got {type(row).__name__}. {_LAYOUT}")
             yield where, row
-
-
-def in_usual_fields(row: dict[str, Any], where: str) -> dict[str, Any]:
-    """Return a row of samples of lm-evaluation-harness or lighteval with the fields `id`, `gold`, `responses` and, for
-    one response that a metric calls right or wrong, `correct`; any other row unchanged.
-
-    Raises:
-        ValueError: it has fields of one of them, but not all that are needed; `where` is the row, for the error.
-    """
-    try:
-        return _in_usual_fields(row, where)
-    except (IndexError, KeyError, TypeError) as error:
-        tool = "lm-evaluation-harness" if "resps" in row else "lighteval"
-        raise ValueError(
-            f"{where}: a row of {tool} without a gold answer or responses where they usually are ({error!r}). {_LAYOUT}"
-        ) from error
-
-
-def _in_usual_fields(row: dict[str, Any], where: str) -> dict[str, Any]:
-    if "resps" in row and "target" in row:
-        responses = [text for one in row["resps"] for text in (one if isinstance(one, list) else [one])]
-        metrics = {name: row.get(name) for name in row.get("metrics") or ["exact_match"]}
-        usual = {"id": row.get("doc_id"), "gold": row["target"], "responses": responses}
-    elif isinstance(row.get("doc"), Mapping) and isinstance(row.get("model_response"), Mapping):
-        doc, metrics = row["doc"], row.get("metric") or {}
-        gold = doc.get("gold_index")
-        golds = [doc["choices"][i] for i in (gold if isinstance(gold, list) else [gold])]
-        if len(set(golds)) > 1:
-            raise ValueError(
-                f"{where}: must have one gold answer; lighteval's gold_index names {len(golds)}, such as {golds[:3]}. "
-                "Leave the row out, or score it with the metric of the file"
-            )
-        usual = {"id": doc.get("id") or None, "prompt": doc.get("query"), "gold": golds[0]}
-        usual["responses"] = list(row["model_response"]["text"])
-    else:
-        return row
-    scores = [score for score in metrics.values() if score in (0, 1)]
-    if len(usual["responses"]) == 1 and scores:
-        usual["correct"] = [bool(scores[0])]
-    return {**row, **{name: value for name, value in usual.items() if value is not None}}
 
 
 def find(row: Mapping[str, Any], name: str, default: Any = None) -> Any:
@@ -188,11 +158,69 @@ def _json_values(lines: Iterable[bytes], name: str) -> Iterator[tuple[int, Any]]
         text = line.strip().removeprefix(b"\xef\xbb\xbf").strip()
         if not text:
             continue
-        if not begun and text.startswith(b"["):
-            yield from enumerate(_parsed(b"".join([text, b"\n", *(rest for _, rest in numbered)]), name), start=1)
+        if not begun and (text.startswith(b"[") or text == b"{"):  # an array, or an object over several lines
+            whole = _parsed(b"".join([text, b"\n", *(rest for _, rest in numbered)]), name)
+            yield from enumerate(whole if isinstance(whole, list) else _wrapped(whole), start=1)
             return
+        value = _parsed(text, f"{name}, row {number}")
+        yield from [(number, value)] if begun else enumerate(_wrapped(value), start=number)
         begun = True
-        yield number, _parsed(text, f"{name}, row {number}")
+
+
+def _wrapped(value: Any) -> list[Any]:
+    """Return the rows that an object holds in one of the usual fields; any other value is a row itself."""
+    inner = [value[name] for name in _WRAPPERS if isinstance(value.get(name), list)] if isinstance(value, dict) else []
+    rows = inner[0] if len(inner) == 1 else []
+    return rows if rows and all(isinstance(row, dict) for row in rows) else [value]
+
+
+def _cells(file: BinaryIO, name: str, delimiter: str) -> Iterator[tuple[int, Any]]:
+    """Yield number and row of a table with a header; a cell that begins with a bracket is JSON."""
+    csv.field_size_limit(2**31 - 1)
+    reader = csv.DictReader(io.TextIOWrapper(file, "utf-8-sig", newline=""), delimiter=delimiter, strict=True)
+    try:
+        for number, row in enumerate(reader, start=2):  # the header is row 1
+            if None in row or None in row.values():
+                raise ValueError(
+                    f"{name}, row {number}: expected {len(reader.fieldnames or ())} cells, as in the header. Quote "
+                    "cells that hold the delimiter"
+                )
+            yield number, {key: _cell(cell) for key, cell in row.items()}
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"{name}: not valid CSV: {error}. Write it as UTF-8 with quoted cells, or as parquet"
+        ) from error
+
+
+def _cell(text: str) -> Any:
+    """Return a cell; text that only looks like JSON, such as an interval, stays text."""
+    if not text.startswith(("[", "{")):
+        return text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _saved_rows(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the rows of a data set that `datasets` saved, or of the one split of a dictionary of them.
+
+    Raises:
+        ValueError: the folder holds no such data set, or several splits.
+    """
+    import datasets
+
+    try:
+        saved = datasets.load_from_disk(str(folder))
+    except (FileNotFoundError, ValueError, OSError) as error:
+        raise ValueError(f"{folder} is a folder without a data set of `datasets.save_to_disk`: {error}") from error
+    if isinstance(saved, datasets.DatasetDict):
+        if len(saved) != 1:
+            names = ", ".join(str(folder / name) for name in saved)
+            raise ValueError(f"{folder} holds {len(saved)} splits. Give one of them: {names}")
+        (saved,) = saved.values()
+    for number, row in enumerate(saved, start=1):
+        yield f"{folder}, row {number}", row
 
 
 def _parsed(text: bytes, where: str) -> Any:

@@ -27,9 +27,15 @@ def print_reports(reports: Mapping[str, "Report"]) -> None:
     columns = shutil.get_terminal_size().columns
     for file, report in reports.items():
         print(textwrap.fill("; ".join(_facts(file, report)), columns))
-        curves = [report["pass_at_k"], report["best_at_k"], report["diff_at_k"]]
-        rows = [[k, *(f"{curve[k]:.3f}" for curve in curves)] for k in report["pass_at_k"]]
-        print_table(["k", "pass@k", "best@k", "diff@k"], rows, numbers=True)
+        curves = {"pass@k": report["pass_at_k"], "best@k": report["best_at_k"], "diff@k": report["diff_at_k"]}
+        shown = {name: curve for name, curve in curves.items() if curve}  # without correctness only diff@k
+        counts = report.get("questions_at_k", {})
+        ragged = len(set(counts.values())) > 1
+        rows = [
+            [k, *(f"{curve[k]:.3f}" for curve in shown.values()), *([str(counts[k])] if ragged else [])]
+            for k in report["diff_at_k"]
+        ]
+        print_table(["k", *shown, *(["questions"] if ragged else [])], rows, numbers=True)
         for kind, samples in report["disagreements_by_kind"].items():
             shown = [one for one in report["disagreements"] if one["kind"] == kind]
             name = kind if kind == "no answer" else f"gold: {kind}"
@@ -51,18 +57,22 @@ def counted(number: int, noun: str) -> str:
 
 
 def _facts(file: str, report: "Report") -> list[str]:
+    first, *remarks = report.get("remarks") or [""]
     facts = [
-        f"{printable(Path(file).name)}: {counted(report['n_questions'], 'question')}, "
+        f"{printable(Path(file).name)}{f' {first}' if first else ''}: {counted(report['n_questions'], 'question')}, "
         f"{counted(report['n_samples'], 'sample')}",
-        f"{report['solved_fraction']:.1%} of questions solved",
+        f"correctness by {report['correctness']}" if report["correctness"] else "correctness unknown: no gold answers",
+        *([f"{report['solved_fraction']:.1%} of questions solved"] if report["correctness"] else []),
         f"{report['distinct_per_question']:.2f} distinct answers per question",
+        f"{report['majority_share']:.1%} of samples give the most frequent answer"
+        + (f", right for {report['majority_correct']:.1%} of questions" if report["correctness"] else ""),
         f"{report['no_answer_rate']:.1%} of samples without answer",
         f"{counted(report['unresolved'], 'comparison')} unresolved",
     ]
     if report["labelled"]:
         share = report["agreeing"] / report["labelled"]
         labels = counted(report["labelled"], "label")
-        facts.append(f"agrees with {share:.1%} of the file's {labels} (rules: docs/outcomes.md)")
+        facts.append(f"agrees with {share:.1%} of the file's {labels}")
     if report["unscored_questions"]:
         facts.append(f"{len(report['unscored_questions'])} not scored: unusable gold")
-    return facts
+    return facts + remarks

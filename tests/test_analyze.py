@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from outcome_rl import question_id
-from outcome_rl.analyze import SHOWN_DISAGREEMENTS, Question, analyze_file, read_samples
+from outcome_rl import analyze, question_id
+from outcome_rl.analyze import SHOWN_DISAGREEMENTS, Report
 from outcome_rl.cli import main
 from outcome_rl.outcomes.function_matcher import FunctionMatcher
+from outcome_rl.outcomes.matcher import OutcomeMatcher
+from outcome_rl.sample_files import Fields, Question, read_sample_file
 
 GENERATIONS = Path(__file__).resolve().parents[2] / "shared" / "data" / "generations"
 
@@ -20,6 +22,14 @@ GENERATIONS = Path(__file__).resolve().parents[2] / "shared" / "data" / "generat
 def write_rows(path: Path, rows: Iterable[Any]) -> Path:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
+
+
+def read_samples(path: Path, **options: Any) -> list[Question]:
+    return read_sample_file(path, extract=OutcomeMatcher.extract, **options).questions
+
+
+def analyze_file(path: Path, *arguments: Any, against: str = "", **options: Any) -> Report:
+    return analyze.analyze_file(path, *arguments, fields=Fields(reward=against), **options).report
 
 
 def row(samples: Any, question_id: Any = "q", gold: Any = "4") -> dict[str, Any]:
@@ -134,50 +144,13 @@ GOOD = json.dumps(row([{"answer": "4"}]))
         ("[" * 100_000, r"not readable as JSON: maximum recursion"),
         ('{"question_id": ' + "9" * 5000 + "}", r"not readable as JSON: Exceeds the limit"),
         ("[1, 2]", r"expected a JSON object; got list"),
-        ({"gold": "4", "response": "4"}, r"lacks 'id' or 'question_id' .*it has 'gold', 'response'\. Give every"),
-        ({"question_id": "x", "response": "4"}, r"lacks 'gold' or 'answer' .*Rename a field"),
         (
             row([{"answer": "4"}], question_id=""),
             r"field 'question_id' \(the id\) is empty\. Fill it in",
         ),
         (
-            row([{"answer": "4"}], question_id=None),
-            r"field 'question_id' .the id. is null. Give every question its own id",
-        ),
-        (
-            row([{"answer": "4"}], question_id="x", gold=["4"]),
-            r"field 'gold' .*must be text or a number; got list\. Wri",
-        ),
-        (
             row([{"answer": "4"}], question_id="x", gold=float("nan")),
             r"field 'gold' .* must be finite; got nan\. Write",
-        ),
-        (row([{"answer": "4"}], gold="5"), r"field 'gold' of id 'q' must be '4', as in .*row 1; got '5'\. Give diff"),
-        ({"question_id": "x", "gold": "4"}, r"has 'question_id' and 'gold'\. Expected a list of samples in 'samples'"),
-        (
-            {"question_id": "x", "gold": "4", "samples": [], "response": ""},
-            r"has 'samples' and 'response'\. Expected a list .* or one response .*rename a field",
-        ),
-        (
-            {"question_id": "x", "gold": "4", "response": None},
-            r"field 'response' must be text; got null\. Write an emp",
-        ),
-        (row([]), r"field 'samples' must be a list of at least one sample.*rename a field"),
-        (row({"answer": "4"}), r"field 'samples' must be a list.*rename a field"),
-        (row([["4"]]), r"samples\[0\]: expected text, or a JSON object with 'text' or 'answer'; got list\. Write the"),
-        (
-            row([{"answer": "4"}, {"model": "m"}]),
-            r"samples\[1\]: lacks 'text' or .* it has 'model'\. Rename a field, or give an 'answer'",
-        ),
-        (row([{"answer": True}]), r"samples\[0\]: field 'answer' .*must be text or a number; got bool\. Write it as"),
-        (row([{"text": 4}]), r"samples\[0\]: field 'text' must be text; got int\. Write"),
-        (
-            row([{"answer": "4", "correct": "yes"}]),
-            r"samples\[0\]: field 'correct' must be true, false or null; got 'yes'",
-        ),
-        (
-            {**row([{"answer": "4"}]), "correct": [True] * 2},
-            r"field 'correct' must be a list of 1 labels.*Leave it out",
         ),
     ],
 )
@@ -192,7 +165,7 @@ def test_invalid_rows_are_refused(tmp_path: Path, line: Any, words: str) -> None
 
 def test_from_text_requires_text(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "answers.jsonl", [row([{"answer": "4"}])])
-    with pytest.raises(ValueError, match=r"answers\.jsonl, row 1: samples\[0\]: lacks 'text' .*from_text"):
+    with pytest.raises(ValueError, match=r"answers\.jsonl, row 1: sample 0: lacks 'text' .*it has 'answer'"):
         read_samples(path, from_text=True)
 
 
@@ -369,9 +342,9 @@ def test_a_row_of_lighteval_with_several_golds_is_refused(tmp_path: Path) -> Non
     assert question.gold == "2"
 
 
-def test_near_names_of_a_label_are_those_of_the_row_too(tmp_path: Path) -> None:
+def test_near_names_of_a_label_are_named(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "rows.jsonl", [{"id": "a", "gold": "5", "samples": [r"\boxed{5}"], "rewards": [1]}])
-    with pytest.raises(ValueError, match=r"has no field 'reward'; the nearest are .*'rewards'"):
+    with pytest.raises(ValueError, match=r"lacks 'reward' .*did you mean 'rewards'"):
         analyze_file(path, against="reward")
 
 
@@ -427,24 +400,9 @@ def test_another_field_is_audited(tmp_path: Path) -> None:
     }
     first = report["disagreements"][0]
     assert (first["answer"], first["correct"], first["kind"], first["samples"]) == ("5", False, "number", 2)
-    nested = [{**row, "samples": [s["answer"] for s in row["samples"]], "reward": [-1, 0, 0.5]} for row in rows[:1]]  # type: ignore[attr-defined]
+    nested = [{**row, "samples": [s["answer"] for s in row["samples"]], "reward": [-1, 0, 0.6]} for row in rows[:1]]  # type: ignore[attr-defined]
     nested[0]["samples"] = [r"\boxed{5}", r"\boxed{5}", r"\boxed{4}"]
     assert analyze_file(write_rows(tmp_path / "lists.jsonl", nested), against="reward")["agreeing"] == 3
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"reward": 1.0}, r"row 1: has no field 'rewards'; the nearest are 'reward'"),
-        ({"rewards": None}, r"row 1: field 'rewards' must be a number or a boolean; got null"),
-        ({"rewards": "high"}, r"row 1: field 'rewards' must be a number or a boolean; got 'high'"),
-        ({"rewards": float("nan")}, r"row 1: field 'rewards' must be a number or a boolean; got 'nan'"),
-    ],
-)
-def test_labels_that_cannot_be_audited(fields: dict[str, Any], message: str, tmp_path: Path) -> None:
-    path = write_rows(tmp_path / "bad.jsonl", [{"id": "q", "gold": "4", "response": r"\boxed{4}", **fields}])
-    with pytest.raises(ValueError, match=message):
-        analyze_file(path, against="rewards")
 
 
 def test_the_audit_is_printed_by_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

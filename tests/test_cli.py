@@ -135,7 +135,7 @@ def test_debug_shows_the_traceback(samples: Path) -> None:
     result = run("--debug", "analyze", samples)
     assert result.returncode != 0
     assert "Traceback" in result.stderr
-    assert "read_samples" in result.stderr
+    assert "read_sample_file" in result.stderr
 
 
 def test_files_that_cannot_be_opened_are_named(samples: Path, tmp_path: Path) -> None:

@@ -144,8 +144,10 @@ def test_summary_by_hand() -> None:
 
 def test_ragged_questions_have_equal_weight() -> None:
     summary = summarise([[1, 2, 3, 4, 5], [6, 6]], [[True, False, False, False, False], [True, True]])
-    assert list(summary["pass_at_k"]) == ["1", "2"]
+    assert list(summary["pass_at_k"]) == ["1", "2", "4"]
     assert summary["pass_at_k"]["1"] == pytest.approx((1 / 5 + 1) / 2)
+    assert summary["pass_at_k"]["4"] == pytest.approx(4 / 5)  # of the question that has four samples
+    assert summary["diff_at_k"]["4"] == pytest.approx(4)
     assert summary["diff_at_k"]["2"] == pytest.approx((2 + 1) / 2)
     assert summary["n_samples"] == 7
 

@@ -98,7 +98,7 @@ def test_blank_lines_count_and_a_carriage_return_is_no_line_break(tmp_path: Path
         (b"{}\n[1]", r"row 2: expected a JSON object; got list\. Expected one JSON object per line"),
         (b"[{},\n{},\n3]", r"row 3: expected a JSON object; got int"),
         (b"[{},\n{}", r"file: not valid JSON: .* \(line 2, column 3\)"),
-        (b'{\n  "a": 1\n}', r"row 1: not valid JSON: .*one JSON array of objects"),
+        (b'{\n  "a": 1,\n}', r"not valid JSON: .*one JSON array of objects"),
         (
             gzip.compress(json_lines(ROWS), mtime=0)[:-9],
             r"file: cut short or damaged gzip data: .*Write the file again",

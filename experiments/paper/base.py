@@ -14,13 +14,14 @@ import torch
 from numpy.typing import NDArray
 
 from experiments.paper.plan import POLICIES, SHIPPED, Cell, Plan
-from outcome_rl.analyze import classify_samples, read_samples
+from outcome_rl.analyze import classify_samples
 from outcome_rl.files import atomic_file, read_rows, write_rows
 from outcome_rl.grpo.config.schema import SamplingConfig
 from outcome_rl.grpo.types import Problem, ProblemSet
 from outcome_rl.outcomes.comparisons import Progress
 from outcome_rl.outcomes.matcher import OutcomeMatcher
 from outcome_rl.progress import only_our_progress
+from outcome_rl.sample_files import read_sample_file
 from outcome_rl.tools.hard_set import find_hard
 from outcome_rl.tools.sample import Sampler, open_sampler, sampling_config
 from outcome_rl.toy import DialectTask
@@ -119,7 +120,7 @@ class Base:
             folder = path.with_suffix("")
             with self._sampler(cell, source, folder, seed) as (sampler, prompts), OutcomeMatcher() as matcher:
                 sampler.fill(folder / "samples.jsonl", prompts, SamplingConfig(n=count), "base policy", _ignore)
-                outcomes, _ = classify_samples(matcher, read_samples(folder / "samples.jsonl"))
+                outcomes, _ = classify_samples(matcher, read_sample_file(folder / "samples.jsonl").questions)
             keys, correct = zip(*outcomes, strict=True)
             with atomic_file(path) as scratch:
                 np.savez_compressed(scratch, keys=np.stack(keys), correct=np.stack(correct))

@@ -25,12 +25,13 @@ from experiments.smollm2.model import FOLDER
 from experiments.smollm2.study import BASE, CONFIG, GRPO, Measures, Row, Study, run
 from experiments.smollm2.task import problems
 from experiments.smollm2.warm_start import BATCH_SIZE, warm_start
-from outcome_rl.analyze import classify_samples, read_samples
+from outcome_rl.analyze import classify_samples
 from outcome_rl.files import read_rows, write_rows
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.outcomes.comparisons import Progress
 from outcome_rl.outcomes.keys import NO_ANSWER
 from outcome_rl.outcomes.matcher import OutcomeMatcher
+from outcome_rl.sample_files import read_sample_file
 from outcome_rl.tools.hard_set import find_hard
 from outcome_rl.tools.sample import open_sampler, sampling_config
 
@@ -114,7 +115,7 @@ def prepare(plan: Plan, folder: Path, unit: int, base: Path = FOLDER) -> Measure
 def _coverage(samples: Path) -> Measures:
     """Return the share of the questions that the base samples solve, and their answers a question."""
     with OutcomeMatcher() as matcher:
-        outcomes, _ = classify_samples(matcher, read_samples(samples))
+        outcomes, _ = classify_samples(matcher, read_sample_file(samples).questions)
     every = [Samples(keys, correct) for keys, correct in outcomes]
     return {
         "solved": statistics.fmean(bool(one.correct.any()) for one in every),

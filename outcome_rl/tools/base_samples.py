@@ -9,10 +9,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from outcome_rl.analyze import classify_samples, read_samples
+from outcome_rl.analyze import classify_samples
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.metrics import pass_at_k
 from outcome_rl.outcomes.keys import NO_ANSWER
+from outcome_rl.sample_files import read_sample_file
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +85,7 @@ def _classified(path: Path, exploration: ExplorationConfig) -> list[tuple[NDArra
             exploration.outcome,
             path,
         )
-    questions = read_samples(path, from_text=not matcher.reads_answers, extract=matcher.extract)
+    questions = read_sample_file(path, from_text=not matcher.reads_answers, extract=matcher.extract).questions
     with matcher:
         outcomes, _ = classify_samples(matcher, questions)
         bad = matcher.bad_golds

@@ -14,11 +14,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from outcome_rl.analyze import Question, classify_samples, read_samples
+from outcome_rl.analyze import classify_samples
 from outcome_rl.grpo.types import ProblemSet
 from outcome_rl.outcomes.comparisons import Progress
 from outcome_rl.outcomes.keys import NO_ANSWER
 from outcome_rl.outcomes.kinds import OutcomeKind
+from outcome_rl.sample_files import Question, read_sample_file
 from outcome_rl.tools.sample import Sampler
 
 FIRST_ROUND = 8
@@ -63,7 +64,7 @@ def find_hard(
         name = f"samples {drawn + 1} to {total}"
         with show(name, "questions") as progress:
             sampler.fill(path, left, sampling, name, progress)
-        for question in read_samples(path):
+        for question in read_sample_file(path).questions:
             questions[question.question_id].answers.extend(question.answers)
         outcomes, _ = classify_samples(matcher, [questions[problem.id] for problem in left.problems])
         unsolved = []

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any, cast
 
 from outcome_rl.analyze import Report
@@ -175,6 +176,8 @@ def average_report(reports: Sequence[Report]) -> Report:
                 average[name] = dict(sum(map(Counter, values), Counter[str]()).most_common())
             case list():
                 average[name] = [item for items in values for item in items]
+            case float():
+                average[name] = fmean(values)
             case _:
                 average[name] = sum(values)
     return cast(Report, average)

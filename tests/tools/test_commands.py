@@ -31,7 +31,7 @@ def test_the_figures_are_those_of_analyze(evaluated: tuple[Path, Result]) -> Non
     reports = json.loads((out / "summary.json").read_text())["reports"]
     assert list(reports) == ["toy-test.jsonl", "toy-validation.jsonl", "average over the data sets"]
     for name in list(reports)[:2]:
-        assert reports[name] == analyze_file(out / name)
+        assert reports[name] == analyze_file(out / name).report
         assert (reports[name]["n_questions"], reports[name]["n_samples"]) == (8, 64)
         for figure in ("pass_at_k", "diff_at_k"):
             assert f"{reports[name][figure]['8']:.3f}" in result.stdout

@@ -10,13 +10,13 @@ import pytest
 from command_line import invoke
 
 from outcome_rl import cli
-from outcome_rl.analyze import read_samples
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.types import Problem, ProblemSet, Rollout
 from outcome_rl.outcomes.comparisons import Progress
 from outcome_rl.outcomes.matcher import OutcomeMatcher
+from outcome_rl.sample_files import read_sample_file
 from outcome_rl.tools.hard_set import Statistics, find_hard
 from outcome_rl.tools.sample import Sampler
 
@@ -122,7 +122,7 @@ def test_the_command_writes_problems_to_train_on(tmp_path: Path, monkeypatch: py
     assert f"{len(hard)} of 48 problems have pass@64 = 0" in result.stdout
     assert set(hard[0]) == {"id", "problem", "answer"}
     assert {one["id"] for one in statistics if one["n"] == 64 and not one["correct"]} == {row["id"] for row in hard}
-    assert sum(len(one.answers) for one in read_samples(out / "samples-8.jsonl")) == 48 * 8
+    assert sum(len(one.answers) for one in read_sample_file(out / "samples-8.jsonl").questions) == 48 * 8
     files = {path.name: path.read_bytes() for path in out.iterdir()}
     assert invoke(cli.main, *command).exit_code == 0
     assert {path.name: path.read_bytes() for path in out.iterdir()} == files

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from outcome_rl.analyze import analyze_file, read_samples
+from outcome_rl.analyze import analyze_file
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.data.problems import load_problems
@@ -19,6 +19,7 @@ from outcome_rl.grpo.rollout.engine import check_engine
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.types import ProblemSet, Rollout
 from outcome_rl.outcomes.extraction.response import extract_answer
+from outcome_rl.sample_files import read_sample_file
 from outcome_rl.tools.sample import Sampler, average_report, open_sampler, sampling_config
 
 N = SamplingConfig(n=4)
@@ -75,7 +76,7 @@ def whole(
 
 def test_the_file_is_one_that_analyze_reads(whole: bytes, dataset: ProblemSet, tmp_path: Path) -> None:
     (tmp_path / "test.jsonl").write_bytes(whole)
-    questions = read_samples(tmp_path / "test.jsonl")
+    questions = read_sample_file(tmp_path / "test.jsonl").questions
     assert [question.question_id for question in questions] == [problem.id for problem in dataset.problems]
     assert [question.gold for question in questions] == [problem.answer for problem in dataset.problems]
     assert {len(question.answers) for question in questions} == {4}
@@ -182,7 +183,7 @@ def test_reports_of_data_sets_with_doubtful_gold_answers_are_averaged(tmp_path: 
             for id_, one in ((name, gold), (f"{name}-sure", "3"))
         ]
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        reports.append(analyze_file(tmp_path / f"{name}.jsonl"))
+        reports.append(analyze_file(tmp_path / f"{name}.jsonl").report)
     average = average_report(reports)
     assert set(average["doubtful_golds"]) == {"a"}
     assert set(average["unscored_questions"]) == {"b"}

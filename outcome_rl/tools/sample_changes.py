@@ -1,0 +1,66 @@
+"""Change between two files of samples, such as before and after training, paired by question."""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from statistics import fmean
+from typing import NamedTuple
+
+from outcome_rl.analyze import QuestionReport
+from outcome_rl.metrics import diff_at_k, ks_up_to, pass_at_k
+from outcome_rl.tables import counted, print_table
+from outcome_rl.tools.verdicts import estimate
+
+Measure = Callable[[QuestionReport], float]
+
+
+def _pass_at(k: int, one: QuestionReport) -> float:
+    return float(pass_at_k(one["samples"], one["correct"] or 0, k))
+
+
+def _diff_at(k: int, one: QuestionReport) -> float:
+    return diff_at_k(one["class_sizes"], k, n=one["samples"])
+
+
+class Change(NamedTuple):
+    """A measure of the questions that two files share, before and after."""
+
+    measure: str
+    before: float
+    after: float
+    differences: list[float]  # after minus before, one a question
+
+
+def changes(before: Sequence[QuestionReport], after: Sequence[QuestionReport]) -> list[Change]:
+    """Return the measures of two files, such as before and after training, paired by question.
+
+    It is empty where the files share no question.
+    """
+    later = {one["question_id"]: one for one in after}
+    pairs = [(one, later[one["question_id"]]) for one in before if one["question_id"] in later]
+    if not pairs:
+        return []
+    ks = ks_up_to(min(one["samples"] for pair in pairs for one in pair))
+    measures: dict[str, Measure] = {}
+    if all(one["correct"] is not None for pair in pairs for one in pair):
+        measures |= {f"pass@{k}": partial(_pass_at, k) for k in ks}
+        measures["majority correct"] = lambda one: float(bool(one["majority_correct"]))
+    measures |= {f"diff@{k}": partial(_diff_at, k) for k in ks[1:]}
+    measures["share of the majority answer"] = lambda one: one["majority_samples"] / one["samples"]
+    measures["no answer"] = lambda one: one["no_answer"] / one["samples"]
+    found = []
+    for name, measure in measures.items():
+        first, second = zip(*((measure(one), measure(two)) for one, two in pairs), strict=True)
+        found.append(Change(name, fmean(first), fmean(second), [b - a for a, b in zip(first, second, strict=True)]))
+    return found
+
+
+def print_changes(changes: Sequence[Change]) -> None:
+    """Print means of both files over the questions that they share, and differences with 95 % t intervals."""
+    print(f"{counted(len(changes[0].differences), 'question')} of both files, paired:")
+    rows = []
+    for one in changes:
+        at = estimate(one.differences)
+        interval = "" if math.isnan(at.low) else f"{at.low:+.3f} to {at.high:+.3f}"
+        rows.append([one.measure, f"{one.before:.3f}", f"{one.after:.3f}", f"{at.mean:+.3f}", interval])
+    print_table(["", "first", "second", "difference", "95 % interval"], rows)

@@ -1,0 +1,244 @@
+"""Files of samples in the formats of the tools that write them; files that are refused, and how."""
+
+import csv
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outcome_rl import question_id
+from outcome_rl.analyze import analyze_file
+from outcome_rl.cli import main
+from outcome_rl.outcomes.matcher import OutcomeMatcher
+from outcome_rl.sample_files import NAMES, TOOLS, Fields, SampleFile, read_sample_file
+
+
+def read(path: Path, **options: Any) -> SampleFile:
+    return read_sample_file(path, extract=OutcomeMatcher.extract, **options)
+
+
+def write(path: Path, rows: Iterable[Any]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+CHAT = [{"role": "user", "content": "2 + 2?"}]
+ASSISTANT = [{"role": "assistant", "content": r"\boxed{4}"}]
+# Rows with the fields that each tool documents: question, gold (None: the file has none), answers and labels.
+FORMATS: dict[str, tuple[dict[str, Any], str | None, list[str | None], list[bool | None]]] = {
+    "verl's rollouts": (
+        {"input": "2 + 2?", "output": r"\boxed{4}", "gts": "4", "score": 1.0, "step": 3},
+        *("4", ["4"], [True]),
+    ),
+    "TRL's completions with outcome_rl": (
+        {"step": 1, "prompt": CHAT, "completion": ASSISTANT, "correct_reward": 1.0, "advantage": 0.5}
+        | {"exploration/outcome": "4", "exploration/key": "0f", "exploration/correct": True},
+        *(None, ["4"], [True]),
+    ),
+    "TRL's completions": (
+        {"step": 1, "prompt": "2 + 2?", "completion": r"\boxed{5}", "correct_reward": 0.0, "advantage": -0.5},
+        *(None, ["5"], [None]),
+    ),
+    "vLLM's outputs": (
+        {"request_id": "0", "prompt": "2 + 2?", "outputs": [{"index": 0, "text": r"\boxed{4}"}, {"text": "no idea"}]},
+        *(None, ["4", None], [None, None]),
+    ),
+    "an OpenAI batch": (
+        {"custom_id": "q1", "response": {"body": {"choices": [{"message": ASSISTANT[0]}]}}, "error": None},
+        *(None, ["4"], [None]),
+    ),
+    "lm-evaluation-harness": (
+        {"doc_id": 7, "doc": {"question": "2 + 2?"}, "target": "#### 4", "resps": [[r"\boxed{4}"]]}
+        | {"filter": "none", "metrics": ["exact_match"], "exact_match": 0.0},
+        *("#### 4", ["4"], [False]),
+    ),
+    "lighteval": (
+        {"doc": {"query": "2 + 2?", "choices": ["3", "4"], "gold_index": [1], "id": "7"}}
+        | {"model_response": {"text": [r"\boxed{4}"]}, "metric": {"pass@1": 1.0}},
+        *("4", ["4"], [True]),
+    ),
+    "lighteval, older details": (
+        {"example": "2 + 2?", "full_prompt": "Q: 2 + 2?", "predictions": [r"\boxed{4}"], "gold": ["4"]}
+        | {"metrics": {"em": 1}},
+        *("4", ["4"], [True]),
+    ),
+    "Open-R1": (
+        {"problem": "2 + 2?", "solution": r"so \boxed{4}", "answer": "4", "generations": [r"\boxed{4}", r"\boxed{3}"]}
+        | {"correctness_math_verify": [True, False], "messages": CHAT},
+        *("4", ["4", "3"], [True, False]),
+    ),
+    "NeMo-Skills": (
+        {"problem": "2 + 2?", "expected_answer": "4", "generation": r"\boxed{4}", "is_correct": True},
+        *("4", ["4"], [True]),
+    ),
+    "Qwen2.5-Math": (
+        {"idx": 3, "question": "2 + 2?", "gt": "4", "code": [r"\boxed{4}", r"\boxed{5}"], "score": [True, False]},
+        *("4", ["4", "5"], [True, False]),
+    ),
+}
+
+
+def test_every_tool_has_a_row() -> None:
+    assert FORMATS.keys() == TOOLS.keys()
+
+
+@pytest.mark.parametrize("tool", FORMATS)
+def test_a_format_is_read_with_no_option_and_named(tool: str, tmp_path: Path) -> None:
+    row, gold, answers, labels = FORMATS[tool]
+    file = read(write(tmp_path / "rows.jsonl", [row]))
+    (question,) = file.questions
+    assert (question.gold, question.answers, question.labels) == (gold, answers, labels)
+    assert file.remarks[0].startswith(f"read as {tool} (")
+    analyze_file(tmp_path / "rows.jsonl")
+
+
+def test_csv_and_its_cells(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    with path.open("w", newline="", encoding="utf-8-sig") as file:
+        writer = csv.writer(file)
+        writer.writerow(["problem", "gold", "response", "reward"])
+        writer.writerow(["a, b?", "[0,1)", "it is\n\\boxed{[0,1)}", "1.0"])
+        writer.writerow(["c?", "007", r"\boxed{7}", "false"])
+        writer.writerow(["d?", "3", r"\boxed{3}", ""])
+    found = read(path).questions
+    assert [(one.gold, one.answers, one.labels) for one in found] == [
+        ("[0,1)", ["[0,1)"], [True]),
+        ("007", ["7"], [False]),
+        ("3", ["3"], [None]),
+    ]
+
+
+def test_a_folder_of_datasets(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    rows = datasets.Dataset.from_list([{"id": "q", "gold": "4", "responses": [r"\boxed{4}"]}])
+    rows.save_to_disk(tmp_path / "one")
+    datasets.DatasetDict(train=rows, test=rows).save_to_disk(tmp_path / "two")
+    assert read(tmp_path / "one").questions == read(tmp_path / "two" / "test").questions
+    with pytest.raises(ValueError, match="2 splits"):
+        read(tmp_path / "two")
+    (tmp_path / "none").mkdir()
+    with pytest.raises(ValueError, match="save_to_disk"):
+        read(tmp_path / "none")
+
+
+def test_rows_inside_one_object(tmp_path: Path) -> None:
+    rows = [{"id": "q", "gold": "4", "response": r"\boxed{4}"}]
+    for indent in (None, 2):
+        (tmp_path / "file.json").write_text(json.dumps({"model": "m", "results": rows}, indent=indent))
+        assert read(tmp_path / "file.json").questions[0].answers == ["4"]
+
+
+def test_fields_of_any_name(tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.jsonl", [{"k": "a", "q": "2 + 2?", "truth": 4, "tries": [r"\boxed{4}"], "r": [0.3]}])
+    fields = Fields(id="k", samples="tries", gold="truth", reward="r")
+    (question,) = read(path, fields=fields).questions
+    assert (question.question_id, question.gold, question.labels) == ("a", "4", [False])
+    assert read(path, fields=fields, threshold=0.2).questions[0].labels == [True]
+    by_prompt = read(path, fields=Fields(prompt="q", samples="tries")).questions[0]
+    assert (by_prompt.question_id, by_prompt.gold) == (question_id("2 + 2?"), None)
+
+
+ROW = {"id": "q", "gold": "4", "samples": [{"text": r"\boxed{4}"}]}
+
+
+@pytest.mark.parametrize(
+    ("row", "options", "words"),
+    [
+        ({"gold": "4", "response": "4"}, {}, r"lacks 'id' .*it has 'gold', 'response'.*--id"),
+        (
+            {"id": "q", "gold": "4", "text_of_it": "4"},
+            {},
+            r"lacks 'samples' .*it has 'id', 'gold', 'text_of_it'.*--samples",
+        ),
+        (ROW, {"fields": Fields(gold="golds")}, r"lacks 'golds' .*did you mean 'gold'.*--gold"),
+        (ROW, {"fields": Fields(reward="score")}, r"lacks 'score' .*--reward"),
+        (ROW | {"id": None}, {}, r"'id' .* is null"),
+        (ROW | {"gold": ["4", "5"]}, {}, r"'gold' .*must be text or a number; got list"),
+        (ROW | {"samples": []}, {}, r"'samples' must be a list of at least one sample"),
+        (ROW | {"samples": {"a": 1}}, {}, r"'samples' must be text or a list of samples; got dict.*--samples"),
+        (ROW | {"samples": [{"model": "m"}]}, {}, r"sample 0: lacks 'text'.*it has 'model'"),
+        (ROW | {"samples": [4]}, {}, r"sample 0: expected text, messages, or an object .*got int"),
+        (ROW | {"samples": [{"answer": True}]}, {}, r"sample 0: field 'answer' .*must be text or a number; got bool"),
+        (ROW | {"correct": [True, False]}, {}, r"'correct' must be a list of 1 labels"),
+        (ROW | {"correct": ["perhaps"]}, {}, r"'correct' must be a number, true, false or null; got 'perhaps'"),
+    ],
+)
+def test_a_wrong_row_is_refused_with_the_fields_that_are_there(
+    row: dict[str, Any], options: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=r"rows.jsonl, row 1: (?s:.*)" + words):
+        read(write(tmp_path / "rows.jsonl", [row]), **options)
+
+
+@pytest.mark.parametrize(
+    ("second", "words"),
+    [
+        (ROW | {"gold": "5"}, "must be '4', as in .*row 1; got '5'"),
+        (ROW | {"prompt": "other"}, "another prompt in .*row 1"),
+    ],
+)
+def test_rows_of_two_questions_under_one_id_are_refused(second: dict[str, Any], words: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"row 2: .*{words}"):
+        read(write(tmp_path / "rows.jsonl", [ROW | {"prompt": "one"}, second]))
+
+
+def test_what_a_user_should_know_is_said(tmp_path: Path) -> None:
+    rows = [
+        ROW | {"samples": [r"\boxed{4}", None, r"\boxed{5}"], "correct": [1, 1, None]},
+        ROW | {"samples": [r"\boxed{4}"]},
+        {"id": "r", "gold": "1", "samples": [r"\boxed{1}"]},
+    ]
+    file = read(write(tmp_path / "rows.jsonl", rows))
+    assert [len(one.answers) for one in file.questions] == [3, 1]
+    first, *others = file.remarks
+    assert "samples: samples" in first
+    assert "id: id" in first
+    assert [text.split()[0] for text in others] == ["1", "1", "3"]  # nulls, joined rows, samples without a label
+    report = analyze_file(tmp_path / "rows.jsonl").report
+    assert (report["labelled"], report["agreeing"]) == (1, 1)
+    assert report["questions_at_k"] == {"1": 2, "2": 1}
+    assert report["pass_at_k"] == pytest.approx({"1": 5 / 6, "2": 1.0})
+
+
+def test_without_golds_the_rewards_or_nothing_decide(tmp_path: Path) -> None:
+    rows = [{"prompt": "a", "output": text, "score": score} for text, score in ((r"\boxed{4}", 1), (r"\boxed{5}", 0.1))]
+    by_reward = analyze_file(write(tmp_path / "rewards.jsonl", rows)).report
+    assert by_reward["correctness"] == "the rewards or labels of the file"
+    assert by_reward["pass_at_k"] == {"1": 0.5, "2": 1.0}
+    analysis = analyze_file(write(tmp_path / "texts.jsonl", [{"prompt": "a", "samples": [r"\boxed{4}", "4", "none"]}]))
+    assert (analysis.report["correctness"], analysis.report["pass_at_k"]) == ("", {})
+    assert analysis.report["diff_at_k"]["1"] > 0
+    (question,) = analysis.questions
+    assert (question["correct"], question["distinct"], question["majority"]) == (None, 1, "4")
+
+
+def test_before_and_after_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def rows(answers: dict[str, str]) -> list[dict[str, Any]]:
+        return [
+            {"id": id_, "gold": "1", "samples": [rf"\boxed{{{digit}}}" for digit in digits]}
+            for id_, digits in answers.items()
+        ]
+
+    before = write(tmp_path / "before.jsonl", rows({"a": "1234", "b": "2345", "c": "1123", "only": "1111"}))
+    after = write(tmp_path / "after.jsonl", rows({"c": "1111", "a": "1111", "b": "2222"}))
+    picture, table = tmp_path / "change.png", tmp_path / "questions.csv"
+    main(["analyze", str(before), str(after), "--plot", str(picture), "--per-question", str(table)])
+    printed = capsys.readouterr().out
+    assert "3 questions of both files, paired" in printed
+    (line,) = [line for line in printed.splitlines() if line.strip().startswith("pass@1 ")]
+    assert line.split()[1:4] == ["0.250", "0.667", "+0.417"]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    with table.open(newline="") as file:
+        found = list(csv.DictReader(file))
+    assert [(row["question_id"], row["correct"]) for row in found[:2]] == [("a", "1"), ("b", "0")]
+    assert len(found) == 7
+    other = write(tmp_path / "other.jsonl", rows({"z": "1"}))
+    main(["analyze", str(before), str(other)])
+    assert "share no question" in capsys.readouterr().out
+
+
+def test_the_names_of_a_role_are_told_apart() -> None:
+    names = [name for role, names in NAMES.items() for name in names]
+    assert len(names) == len(set(names))
