@@ -335,7 +335,7 @@ def compare(runs: Sequence[Path], json_out: Path | None) -> None:
 
 def checked_output(option: str, out: Path | None) -> Path | None:
     """Return the absolute path of a file to write; refuse one that could not be written at the end."""
-    if out in (None, Path("-")):
+    if out is None or out == Path("-"):
         return out
     if not out.absolute().parent.is_dir():
         raise FileNotFoundError(f"{option} {out}: the folder {out.parent} does not exist.")

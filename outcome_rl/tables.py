@@ -26,16 +26,18 @@ def print_reports(reports: Mapping[str, "Report"]) -> None:
     """Print the metrics of each file of samples: facts within the terminal's width, and a table over k."""
     columns = shutil.get_terminal_size().columns
     for file, report in reports.items():
+        for remark in report.get("remarks", []):  # an average over data sets has none
+            print(textwrap.fill(printable(f"{remark[0].upper()}{remark[1:]}."), columns))
         print(textwrap.fill("; ".join(_facts(file, report)), columns))
         curves = {"pass@k": report["pass_at_k"], "best@k": report["best_at_k"], "diff@k": report["diff_at_k"]}
-        shown = {name: curve for name, curve in curves.items() if curve}  # without correctness only diff@k
+        known = {name: curve for name, curve in curves.items() if curve}  # without correctness only diff@k
         counts = report.get("questions_at_k", {})
         ragged = len(set(counts.values())) > 1
         rows = [
-            [k, *(f"{curve[k]:.3f}" for curve in shown.values()), *([str(counts[k])] if ragged else [])]
+            [k, *(f"{curve[k]:.3f}" for curve in known.values()), *([str(counts[k])] if ragged else [])]
             for k in report["diff_at_k"]
         ]
-        print_table(["k", *shown, *(["questions"] if ragged else [])], rows, numbers=True)
+        print_table(["k", *known, *(["questions"] if ragged else [])], rows, numbers=True)
         for kind, samples in report["disagreements_by_kind"].items():
             shown = [one for one in report["disagreements"] if one["kind"] == kind]
             name = kind if kind == "no answer" else f"gold: {kind}"
@@ -57,9 +59,8 @@ def counted(number: int, noun: str) -> str:
 
 
 def _facts(file: str, report: "Report") -> list[str]:
-    first, *remarks = report.get("remarks") or [""]
     facts = [
-        f"{printable(Path(file).name)}{f' {first}' if first else ''}: {counted(report['n_questions'], 'question')}, "
+        f"{printable(Path(file).name)}: {counted(report['n_questions'], 'question')}, "
         f"{counted(report['n_samples'], 'sample')}",
         f"correctness by {report['correctness']}" if report["correctness"] else "correctness unknown: no gold answers",
         *([f"{report['solved_fraction']:.1%} of questions solved"] if report["correctness"] else []),
@@ -75,4 +76,4 @@ def _facts(file: str, report: "Report") -> list[str]:
         facts.append(f"agrees with {share:.1%} of the file's {labels}")
     if report["unscored_questions"]:
         facts.append(f"{len(report['unscored_questions'])} not scored: unusable gold")
-    return facts + remarks
+    return facts

@@ -116,7 +116,7 @@ def test_a_bad_row_is_one_line_and_status_2(samples: Path) -> None:
     assert result.stdout == ""
     progress, error = result.stderr.splitlines()
     assert progress == "samples.jsonl ..."
-    assert error.startswith(f"error: {samples}, row 3: lacks 'gold' or 'answer'")
+    assert error.startswith(f"error: {samples}, row 3: field 'samples' must be a list of at least one sample")
 
 
 def test_ctrl_c_is_one_line_and_status_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -142,7 +142,7 @@ def test_files_that_cannot_be_opened_are_named(samples: Path, tmp_path: Path) ->
     result = invoke("analyze", tmp_path / "missing.jsonl")
     assert result.exit_code == 2
     assert result.stderr.splitlines()[-1] == f"error: {tmp_path / 'missing.jsonl'}: No such file or directory"
-    assert "Is a directory" in invoke("analyze", tmp_path).stderr
+    assert "is a folder without a data set" in invoke("analyze", tmp_path).stderr
 
 
 def test_a_report_that_could_not_be_written_is_refused_before_the_work(samples: Path, tmp_path: Path) -> None:
