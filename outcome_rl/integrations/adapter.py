@@ -54,11 +54,13 @@ def outcome_turn(explorer: Explorer, ids: Sequence[int], written: Sequence[Any])
     Args:
         explorer: whose outcomes are read.
         ids: tokens of a response, without padding.
-        written: which of them the policy wrote, and no tool or environment; if none is marked, all of them count.
+        written: which of them the policy wrote, and no tool or environment; if it wrote none, there is no outcome.
     """
     marks = bytes(map(bool, written))
     end = marks.rfind(1) + 1
-    if explorer.matcher.needs_row or end == 0:
+    if end == 0:
+        return Turn(0, [])
+    if explorer.matcher.needs_row:
         return Turn(0, [*ids])
     start = marks.rfind(0, 0, end) + 1
     return Turn(start, [*ids[start:end]])

@@ -144,3 +144,11 @@ def test_errors_name_the_fix() -> None:
         assign_advantages(batch_of(step_rows()), Explorer(answer_mask_mode="all"), TOKENIZER)
     with pytest.raises(ValueError, match=r"golds must have an answer for the uid of every trajectory; \['7'\] have"):
         assign_advantages(batch_of(step_rows()), Explorer(), TOKENIZER, golds={"0": "27"})
+
+
+def test_what_no_policy_token_wrote_is_no_outcome() -> None:
+    explorer = Explorer(bonus="ucb_con")
+    data = batch_of(step_rows())
+    data["loss_mask"][0] = 0  # a tool's text
+    assign_advantages(data, explorer, TOKENIZER, golds=GOLDS)
+    assert explorer.seen("0") == [("5", 2), (None, 1), ("39", 1)]

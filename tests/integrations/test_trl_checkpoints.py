@@ -63,6 +63,23 @@ def test_a_resumed_run_ends_as_one_that_was_not_stopped(saved: Any, tmp_path: Pa
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("stop", [1, 2, 3])
+@pytest.mark.parametrize(
+    "settings",
+    [{"num_iterations": 2}, {"steps_per_generation": 2}, {"num_iterations": 3, "gradient_accumulation_steps": 2}],
+    ids=str,
+)
+def test_a_resume_in_a_generation_counts_each_sample_once(tmp_path: Path, settings: dict[str, Any], stop: int) -> None:
+    settings = {"save_steps": 1, "max_steps": 6, **settings}
+    whole = sampled_run(tmp_path / "whole", **settings)
+    whole.train()
+    resumed = sampled_run(tmp_path / "resumed", **settings)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / f"checkpoint-{stop}"))
+    assert resumed.explorer.counts.total() == whole.explorer.counts.total()
+    assert resumed.explorer.batches == whole.explorer.batches
+
+
+@pytest.mark.slow
 def test_a_run_that_is_killed_in_a_checkpoint_ends_as_one_that_was_not(tmp_path: Path) -> None:
     command = [sys.executable, killed_runs.__file__, "trl", str(tmp_path), "1"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}

@@ -8,6 +8,7 @@ from datasets import Dataset, IterableDataset
 from trl_runs import GOLDS, Make, generate, is_right, length, questions
 
 from outcome_rl import ExplorationConfig
+from outcome_rl.integrations.trl.columns import Columns
 
 
 def test_questions_without_an_id_are_identified_by_their_prompt(make: Make) -> None:
@@ -223,3 +224,13 @@ def test_a_question_with_two_golds_is_an_error(make: Make) -> None:
         ExplorationConfig(bonus="curiosity")
     with pytest.raises(ValueError, match="answer_mask_mode must be one of 'policy', 'bonus', 'all', 'none'; got 'off'"):
         ExplorationConfig(answer_mask_mode="off")  # type: ignore[arg-type]
+
+
+def test_one_prompt_under_several_ids_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    columns, named = Columns("id", None, "the column 'id'"), {"ids_are_named": False, "tasks_are_drawn": False}
+    columns.check(Dataset.from_dict({"id": ["a", "b", "c"], "prompt": ["1 + 1?", "1 + 1?", "2?"]}), **named)
+    assert "1 prompts have several ids (such as a = b)" in caplog.text
+    caplog.clear()
+    columns.check(Dataset.from_dict({"id": ["a", "a", "c"], "prompt": ["1 + 1?", "1 + 1?", "2?"]}), **named)
+    columns.check(Dataset.from_dict({"id": ["a", "b"], "prompt": ["?", "?"]}), **named, beyond_prompt="image")
+    assert caplog.text == ""

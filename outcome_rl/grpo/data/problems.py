@@ -85,9 +85,25 @@ def load_problems(
     used = _limited(tuple(problems.values()), limit, config.max_samples_seed)
     if not used:
         raise ValueError(f"{', '.join(sources)}: no problems")
+    if training:
+        _warn_of_split_counts(used)
     contents = [(p.id, p.problem, p.answer, p.messages)[: 4 if p.messages else 3] for p in used]
     digest = hashlib.sha256(json.dumps(contents).encode()).hexdigest()
     return ProblemSet(name=set_name(sources), problems=used, fingerprint=digest, id_source=" and ".join(id_sources))
+
+
+def _warn_of_split_counts(problems: Sequence[Problem]) -> None:
+    """Say how many prompts have several ids, which split their counts."""
+    ids: dict[tuple[Any, ...], list[str]] = {}
+    for problem in problems:
+        ids.setdefault((problem.problem, problem.messages), []).append(problem.id)
+    if split := [several for several in ids.values() if len(several) > 1]:
+        logger.warning(
+            "%d prompts have several ids (%s), so each has several counts. Give each prompt one id, such as "
+            "outcome_rl.question_id(prompt), unless they are different questions",
+            len(split),
+            _some([" = ".join(several[:3]) for several in split]),
+        )
 
 
 def _limited(problems: tuple[Problem, ...], count: int, seed: int | None) -> tuple[Problem, ...]:

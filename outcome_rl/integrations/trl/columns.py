@@ -1,5 +1,6 @@
 """Columns of TRL's training data that hold ids of questions and reference answers: found, and read row by row."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -8,6 +9,8 @@ from outcome_rl.outcomes.extraction.response import final_answer
 from outcome_rl.outcomes.keys import canonical_text, question_id
 from outcome_rl.outcomes.kinds import golds_differ
 from outcome_rl.rows import ANSWER_COLUMNS, ID_COLUMNS, filled_text, id_of_row, id_source
+
+logger = logging.getLogger(__name__)
 
 
 class Columns(NamedTuple):
@@ -75,13 +78,14 @@ class Columns(NamedTuple):
         )
         return filled_text(row.get(self.golds), self.golds, "reference answer", _where(row), fix)
 
-    def check(self, data: Any, *, ids_are_named: bool, tasks_are_drawn: bool) -> None:
+    def check(self, data: Any, *, ids_are_named: bool, tasks_are_drawn: bool, beyond_prompt: str = "") -> None:
         """Read every row of a data set once, so that a run does not end at a bad one. Streams are read as they come.
 
         Args:
             data: the training data.
             ids_are_named: the user chose the column of ids, so that an id may have several prompts.
             tasks_are_drawn: a `rollout_func` may draw a task that is not in the prompt.
+            beyond_prompt: as for `find`.
 
         Raises:
             ValueError: a row lacks its id or its reference answer, a question has two reference answers, or ids or
@@ -93,10 +97,12 @@ class Columns(NamedTuple):
             return
         read = [name for name in data.column_names if name in ("prompt", self.ids, self.golds, "data_source")]
         questions: dict[str, tuple[str, str]] = {}  # id -> hash of its prompt, reference answer
+        ids: dict[str, set[str]] = {}  # hash of a prompt -> its ids
         for row in data.select_columns(read):
             own, prompt = self.id(row), ""
             with suppress(TypeError):  # an image
                 prompt = question_id(row.get("prompt"))
+                ids.setdefault(prompt, set()).add(own)
             gold = self.gold(row) if self.golds else ""
             is_new = own not in questions
             known_prompt, known_gold = questions.setdefault(own, (prompt, gold))
@@ -113,6 +119,15 @@ class Columns(NamedTuple):
                     f"{_where(row)}: is there twice, and rollout_func may make different questions of it. Name a "
                     "column of stable ids by id_key, one for each question"
                 )
+        split = [sorted(several) for several in ids.values() if len(several) > 1]
+        if split and not tasks_are_drawn and not beyond_prompt:
+            logger.warning(
+                "%d prompts have several ids (such as %s), so each has several counts. Leave out the column %r to tell "
+                "questions apart by their prompts, unless they are different questions",
+                len(split),
+                " = ".join(split[0][:3]),
+                self.ids,
+            )
 
 
 def _same(gold: str, other: str) -> bool:

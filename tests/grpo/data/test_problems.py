@@ -357,3 +357,14 @@ def test_no_answer_is_needed_where_a_function_decides(tmp_path: Path) -> None:
 )
 def test_names_of_sources(sources: list[str], name: str) -> None:
     assert set_name(sources) == name
+
+
+def test_one_prompt_under_several_ids_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rows = [{"id": f"{name}", "problem": name[0], "answer": "4"} for name in ("a1", "a2", "b1", "c1", "c2", "c3")]
+    path = tmp_path / "copies.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    load_problems([str(path)], DataConfig())
+    assert "2 prompts have several ids (a1 = a2, c1 = c2 = c3)" in caplog.text
+    caplog.clear()
+    load_problems([str(path)], DataConfig(), training=False)
+    assert caplog.text == ""
