@@ -81,7 +81,7 @@ def _of_ending(text: str, ending: str) -> Iterator[tuple[int, int | None]]:
     while at > 0:
         if match := words.ENGLISH.match(text, at - 1):
             yield match.end(), None
-        elif ending == "ption" and (choice := words.CORRECT.match(text, at - 1)):
+        elif ending in ("ption", "hoice") and (choice := words.CORRECT.match(text, at - 1)):
             yield choice.span(1)
         elif ending == "nswer" and (before := words.BEFORE.search(text, max(0, at - 99), at - 1)):
             yield before.span(1)
@@ -114,6 +114,8 @@ def said(text: str, start: int) -> Answer | None:
         end = remark.start()
     if closing := words.CLOSING.search(text, max(start, end - 20), end):
         end = closing.start()
+    if number := words.IN_SENTENCE.fullmatch(text, start, end):
+        return answer_at(text, *number.span(1), "phrase")
     return answer_at(text, start, _balanced(text, start, end), "phrase")
 
 

@@ -22,7 +22,7 @@ from outcome_rl.outcomes.extraction.answer import (
 from outcome_rl.outcomes.extraction.boxes import EMPTY_BOX, PLACEHOLDER, last_box
 from outcome_rl.outcomes.extraction.conclusions import bold, conclusion, only_quantity, statement
 from outcome_rl.outcomes.extraction.marks import choice_with_text, hash_mark, heading, only_number, tag
-from outcome_rl.outcomes.extraction.phrases import labelled, phrase, result
+from outcome_rl.outcomes.extraction.phrases import labelled, phrase, result, said
 from outcome_rl.outcomes.extraction.view import blank, view
 
 MAX_CHARS = 1 << 16
@@ -124,8 +124,10 @@ def _final(text: str, offset: int) -> Answer | None:
     """Return the answer of what follows the reasoning, which begins at `offset`; it may be the answer only."""
     if answer := _answer_in(text, offset):
         return answer
-    seen = view(text)
-    answer = bare(seen, 0) or choice_with_text(seen) or only_quantity(text)
+    read = _without_boxes(text) if BOX.search(text) else text
+    seen = view(read)
+    choice = choice_with_text(seen)
+    answer = bare(seen, 0) or (choice and said(seen, choice.start)) or only_quantity(read)
     return answer and moved(answer._replace(text=text[answer.start : answer.end]), offset)
 
 
