@@ -16,6 +16,7 @@
 #include <limits>
 
 #include "bfloat16.h"
+#include "exponential.h"
 #include "exports.h"
 #include "over_rows.h"
 
@@ -25,29 +26,6 @@
 namespace outcome_rl {
 
 namespace {
-
-// exp for x <= 0 to 2 ulp of float32, written so that compilers vectorise it; below -87 it is about 1e-38. NaN stays.
-// Cody-Waite reduction by ln 2, then the degree 5 minimax polynomial of Cephes' expf.
-inline float exp_nonpositive(float x) {
-    x = x < -87.0f ? -87.0f : x;
-    const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
-    const float shifted = x * 1.44269504088896341f + magic;
-    const float n = shifted - magic;
-    const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-    float p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * r * r + r + 1.0f;
-    uint32_t bits;  // unsigned: the bits of a NaN may leave the range of a shift
-    std::memcpy(&bits, &shifted, sizeof(bits));
-    bits = (bits - 0x4b400000 + 127) << 23;  // 2^n
-    float scale;
-    std::memcpy(&scale, &bits, sizeof(scale));
-    return p * scale;
-}
 
 // Values summed in float32 before they are added in double: 128 in each lane of the narrowest machine, which has four.
 constexpr int64_t kBlock = 512;

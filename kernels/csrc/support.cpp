@@ -37,6 +37,17 @@ FOR_EACH_MACHINE float block_product(const Value* a, const Value* b, int64_t n) 
     return sum;
 }
 
+// sums += coefficients[k] * rows[k] over four rows, read together: a sum is loaded and stored once for all of them.
+template <class Value>
+FOR_EACH_MACHINE void add_multiples(float* sums, const float* coefficients, const Value* const* rows, int64_t n) {
+    const float a = coefficients[0], b = coefficients[1], c = coefficients[2], d = coefficients[3];
+    const Value *of_a = rows[0], *of_b = rows[1], *of_c = rows[2], *of_d = rows[3];
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) {
+        sums[i] += (a * to_float(of_a[i]) + b * to_float(of_b[i])) + (c * to_float(of_c[i]) + d * to_float(of_d[i]));
+    }
+}
+
 template <class Value>
 FOR_EACH_MACHINE void add_multiple(float* sums, float coefficient, const Value* row, int64_t n) {
 #pragma omp simd
@@ -62,10 +73,19 @@ void sum_of_segment(
         const int64_t n = std::min(kBlock, width - column);
         float total[kBlock] = {};
         for (int64_t first = begin; first < end; first += kPart) {
-            float part[kBlock] = {};
+            float part[kBlock] = {}, factors[4];
+            const Value* rows[4];
+            int64_t held = 0;
             for (int64_t e = first; e < std::min(first + kPart, end); ++e) {
-                if (index[e] >= 0) add_multiple(part, coefficients[e], table + index[e] * width + column, n);
+                if (index[e] < 0) continue;
+                factors[held] = coefficients[e];
+                rows[held++] = table + index[e] * width + column;
+                if (held == 4) {
+                    add_multiples(part, factors, rows, n);
+                    held = 0;
+                }
             }
+            for (int64_t k = 0; k < held; ++k) add_multiple(part, factors[k], rows[k], n);
             add_multiple(total, 1.0f, part, n);
         }
         write(total, n, sum + column);

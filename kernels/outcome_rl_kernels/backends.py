@@ -42,6 +42,7 @@ _PATH = Path(__file__).with_name("_native.so")
 _SOURCES = Path(__file__).parents[2] / "kernels" / "csrc"  # in a checkout
 _REBUILD = "To build it, install a C++17 compiler and reinstall with OUTCOME_RL_NATIVE=1 set, which shows why it fails"
 _POINTER, _INT64, _INT32, _FLOAT, _BOOL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_float, ctypes.c_bool
+_UINT64 = ctypes.c_uint64
 _LOGIT_ROWS = (_INT32, _POINTER, _POINTER, _POINTER, _INT64, _INT64, _FLOAT)
 # name: (result, *arguments), as declared in csrc
 _FUNCTIONS = {
@@ -57,6 +58,12 @@ _FUNCTIONS = {
     "count_table_entries": (None, *[_POINTER] * 5),
     "row_statistics": (None, *_LOGIT_ROWS, _POINTER, _INT32),
     "row_gradients": (None, *_LOGIT_ROWS, *[_POINTER] * 4, _INT32),
+    "sample_gradients": (
+        *(None, *_LOGIT_ROWS, *[_POINTER] * 6, _FLOAT, _UINT64, _INT64, *[_POINTER] * 4),
+        _INT32,
+    ),
+    "pack_entries": (None, *[_POINTER] * 3, _INT64, _INT64, *[_POINTER] * 2),
+    "entries_by_token": (None, *[_POINTER] * 3, _INT64, _INT64, *[_POINTER] * 3),
     "kept_logits": (None, _INT32, *[_POINTER] * 4, _INT64, _INT64, _POINTER, _INT32),
     "segment_sums": (None, _INT32, *[_POINTER] * 4, _INT64, _INT64, _POINTER, _INT32),
     "support_log_softmax": (None, *[_POINTER] * 6, _INT64, _INT64, _POINTER, _INT32),

@@ -50,7 +50,7 @@ def replace_kernels(monkeypatch: pytest.MonkeyPatch) -> Launches:
     found = Launches()
     monkeypatch.setattr(row_kernels_triton, "_launch", found)
     monkeypatch.setattr(row_kernels_triton, "scale_", found)
-    monkeypatch.setattr(support_triton, "_launch", found)
+    monkeypatch.setattr(support_triton, "launch", found)
     for name in ("find_kernel", "commit_kernel", "rehash_kernel"):
         monkeypatch.setattr(counts_triton, name, found)
     return found

@@ -14,7 +14,7 @@ from outcome_rl_kernels.backends import Impl, choose
 from outcome_rl_kernels.checks import FLOATS, check_like, check_number, check_tensor, shape_text
 from outcome_rl_kernels.loss.aggregate import metrics
 from outcome_rl_kernels.loss.fused import fused_linear_policy_loss, fused_policy_loss
-from outcome_rl_kernels.loss.inputs import Rows, check_head, check_workspace, denominator, token_batch
+from outcome_rl_kernels.loss.inputs import Rows, check_head, check_sampling, check_workspace, denominator, token_batch
 from outcome_rl_kernels.loss.logprobs import unchunked_logprobs
 from outcome_rl_kernels.loss.losses import check_settings
 from outcome_rl_kernels.loss.reference import capped, loss_of_logprobs, reference_logprobs
@@ -69,6 +69,9 @@ class PolicyLossOutput(NamedTuple):
     the computed tokens with a policy term at which the token loss's own clip stops the gradient (0 on-policy, and for a
     loss without a clip); `clamp_fraction`, the share of the computed tokens whose log-ratio to the old or the reference
     policy lies beyond `log_ratio_clamp`; `active_tokens` (tokens that the denominator counts) and `computed_tokens`.
+    With `sample_below` also, of this rank's part of the vocabulary, `sampled_entries` (entries of the logits' gradient
+    kept per computed token) and `sampled_rows` (share of the computed tokens sampled at that threshold), both 0 where
+    dense products were taken.
     """
 
     loss: Tensor
@@ -90,6 +93,8 @@ def linear_policy_loss(
     rows: Rows | Tensor = "contributing",
     workspace_bytes: int | None = None,
     fp32_logits: bool = False,
+    sample_below: float = 0.0,
+    sample_seed: int = 0,
     impl: Impl = "auto",
     **options: Unpack[LossOptions],
 ) -> PolicyLossOutput:
@@ -129,6 +134,14 @@ def linear_policy_loss(
             up to 256 MiB on the CPU. Beyond four chunks, the gradient of a half-precision weight is summed in float32,
             which takes 4 V H bytes.
         fp32_logits: keep the logits of half-precision operands in float32. On the CPU this makes float32 copies.
+        sample_below: a threshold of probabilities in [0, 1). The backward pass keeps the gradient of a logit whose
+            token is the label or has at least this probability, and samples the others, a token of probability p with
+            probability p / sample_below: gradients are exact in expectation, and take one matrix product instead of
+            three. 1e-4 suits policies of up to 2 nats; `docs/math.md` bounds the variance. Rows that need more entries
+            than dense products cost get a higher threshold; on the CPU a batch of many such rows takes dense products.
+            The reference takes exact gradients. Not together with `support`. 0 (default) is off.
+        sample_seed: seed of the choice, int64, which also depends on a token's flat index. Choose another one for each
+            step and micro-batch; the same one gives the same gradients.
         impl: "reference" is plain PyTorch on all logits at once; "native" on the CPU (float32, bfloat16) and "triton"
             on a GPU (float32, bfloat16, float16) take the gradients in the forward pass, in three matrix products and
             chunks of logits; "auto" takes the fast one where it can.
@@ -194,17 +207,19 @@ def linear_policy_loss(
     batch, counted = token_batch(hidden, labels, advantages, mask, rows=rows, **options)
     head = check_head(hidden, weight, bias, labels)
     check_workspace(workspace_bytes)
+    check_sampling(sample_below, sample_seed, support)
     active, settings = batch.inputs.active, batch.inputs.settings
     chosen, _ = choose("linear_policy_loss", impl, hidden.device, head.hidden.dtype)
     shard = vocab_shard(vocab_group, head.weight, support, chosen)
     if support is not None:
         support = check_support(support, batch.labels, active, weight.shape[0])
+    kept_2 = None
     if chosen == "reference" or support is not None:
         numbers = settings.temperature, settings.softcap
         values = unchunked_logprobs(head, batch.labels, active, support, *numbers, fp32_logits, chosen)
         result = loss_of_logprobs(*values, batch)
     else:
-        result = fused_linear_policy_loss(
+        result, kept_2 = fused_linear_policy_loss(
             head,
             batch,
             rows if isinstance(rows, Tensor) else None,
@@ -212,9 +227,16 @@ def linear_policy_loss(
             impl=chosen,
             workspace_bytes=workspace_bytes,
             fp32_logits=fp32_logits,
+            sample_below=sample_below,
+            sample_seed=sample_seed,
             shard=shard,
         )
-    return _output(*result, batch, counted, labels.shape)
+    output = _output(*result, batch, counted, labels.shape)
+    if sample_below > 0:
+        kept_2 = output.loss.new_zeros(2) if kept_2 is None else kept_2
+        entries, rows_sampled = (kept_2 / output.metrics["computed_tokens"].clamp(min=1)).unbind()
+        output.metrics.update(sampled_entries=entries, sampled_rows=rows_sampled)
+    return output
 
 
 def policy_loss(
@@ -344,7 +366,8 @@ class LinearPolicyLoss(PolicyLoss):
     """`linear_policy_loss` with fixed settings. The weight is an argument of the call: the lm_head keeps it.
 
     Args:
-        rows, workspace_bytes, fp32_logits, impl: as for `linear_policy_loss`; a call may name other `rows`.
+        rows, workspace_bytes, fp32_logits, sample_below, impl: as for `linear_policy_loss`; a call may name other
+            `rows`, and a `sample_seed`.
         settings: `temperature`, `beta`, `epsilon_low` and the other numbers and names that `linear_policy_loss` takes.
 
     Raises:
@@ -359,9 +382,17 @@ class LinearPolicyLoss(PolicyLoss):
         rows: Rows = "contributing",
         workspace_bytes: int | None = None,
         fp32_logits: bool = False,
+        sample_below: float = 0.0,
         impl: Impl = "auto",
         **settings: Any,
     ) -> None:
         torch.nn.Module.__init__(self)
         self.settings = check_settings(type(self).__name__, settings)
-        self.options = {"rows": rows, "workspace_bytes": workspace_bytes, "fp32_logits": fp32_logits, "impl": impl}
+        check_sampling(sample_below, 0, None)
+        self.options = {
+            "rows": rows,
+            "workspace_bytes": workspace_bytes,
+            "fp32_logits": fp32_logits,
+            "sample_below": sample_below,
+            "impl": impl,
+        }

@@ -39,6 +39,7 @@ from outcome_rl_kernels.loss.aggregate import is_default, token_loss, total
 from outcome_rl_kernels.loss.chunked_head import HeadGradients, LogitChunks, empty_gradients, rows_of_mask, spread
 from outcome_rl_kernels.loss.inputs import SCHEMA, batch_of, check_labels, flat
 from outcome_rl_kernels.loss.row_kernels import RowKernels, RowStatistics, row_kernels
+from outcome_rl_kernels.loss.sampled import RowGradients, SampledGradients, Sampling
 from outcome_rl_kernels.loss.types import Head, LogitRows, TokenBatch, Wants, in_dtype, joined, select
 from outcome_rl_kernels.loss.vocab_parallel import VocabShard, kernels_of, whole_head
 
@@ -54,8 +55,10 @@ def fused_linear_policy_loss(
     impl: Backend,
     workspace_bytes: int | None,
     fp32_logits: bool,
+    sample_below: float,
+    sample_seed: int,
     shard: VocabShard,
-) -> Result:
+) -> tuple[Result, Tensor]:
     """Return the loss of the active tokens among N, with log-probabilities and entropies, 0 at the others.
 
     Args:
@@ -64,13 +67,17 @@ def fused_linear_policy_loss(
         compacts: if there are no indices, find the indices of the active tokens; this synchronises with the GPU.
             Otherwise all tokens are computed, and hidden states of inactive ones must be finite.
         workspace_bytes, fp32_logits: see `LogitChunks`.
+        sample_below, sample_seed: threshold and seed of `sampled`; 0 takes whole gradients of logits.
         shard: the part of the vocabulary that the head covers.
+
+    Returns:
+        The result, and the numbers of entries and rows of `SampledGradients.kept`, zeros where nothing was sampled.
     """
     wants = Wants(*(torch.is_grad_enabled() and x is not None and x.requires_grad for x in head))
-    options = Options(rows_R, compacts, impl, workspace_bytes, fp32_logits, wants)
+    options = Options(rows_R, compacts, impl, workspace_bytes, fp32_logits, sample_below, sample_seed, wants)
     batch, scale = _within_float16(batch, head.weight.dtype)
-    loss, values_2N = _LinearPolicyLoss.apply(*head, options, batch, shard)  # type: ignore[no-untyped-call]
-    return loss if scale is None else loss * scale, *values_2N.unbind()
+    loss, values_2N, kept_2 = _LinearPolicyLoss.apply(*head, options, batch, shard)  # type: ignore[no-untyped-call]
+    return (loss if scale is None else loss * scale, *values_2N.unbind()), kept_2
 
 
 def fused_policy_loss(logits_NV: Tensor, batch: TokenBatch, *, impl: Backend, inplace: bool) -> Result:
@@ -130,18 +137,18 @@ class _LinearPolicyLoss(torch.autograd.Function):
         options: "Options",
         batch: TokenBatch,
         shard: VocabShard,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor]:
         head = Head(hidden_NH, weight, bias)
         if is_traced(hidden_NH) and shard.group is None:
-            loss, values_2N, *grads = torch.ops.outcome_rl.linear_policy_loss(*head, *options, *flat(batch))
+            loss, values_2N, kept_2, *grads = torch.ops.outcome_rl.linear_policy_loss(*head, *options, *flat(batch))
         else:
-            loss, values_2N, *grads = _linear_policy_loss(head, options, batch, shard)
+            loss, values_2N, kept_2, *grads = _linear_policy_loss(head, options, batch, shard)
         ctx.save_for_backward(*(grad if wanted else None for grad, wanted in zip(grads, options.wants, strict=True)))
-        ctx.mark_non_differentiable(values_2N)
-        return loss, values_2N
+        ctx.mark_non_differentiable(values_2N, kept_2)
+        return loss, values_2N, kept_2
 
     @staticmethod
-    def backward(ctx: Any, loss_grad: Tensor, _: Any) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, loss_grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
         return *_scaled(loss_grad, ctx.saved_tensors, "linear_policy_loss"), None, None, None
 
 
@@ -203,11 +210,13 @@ class Options(NamedTuple):
     impl: Backend
     workspace_bytes: int | None
     fp32_logits: bool
+    sample_below: float
+    sample_seed: int
     wants: Wants
 
 
 def _linear_policy_loss(head: Head, options: Options, batch: TokenBatch, shard: VocabShard) -> tuple[Tensor, ...]:
-    """Loss, (2, N) log-probabilities and entropies, and gradients of hidden states, weight and bias."""
+    """Loss, (2, N) log-probabilities and entropies, (2,) kept, and gradients of hidden states, weight and bias."""
     active = batch.inputs.active
     check_labels(batch.labels, active, shard.vocabulary)
     rows_R, total = options.rows_R, len(head.hidden)
@@ -222,39 +231,60 @@ def _linear_policy_loss(head: Head, options: Options, batch: TokenBatch, shard: 
     elif rows_R is not None and batch.inputs.active is not None:
         hidden_RH.masked_fill_(~batch.inputs.active[:, None], 0)  # NaN times a gradient of 0 would reach d weight
 
-    columns_3R, gradients = _over_chunks(head._replace(hidden=hidden_RH), options, batch, shard)
+    columns_3R, gradients = _over_chunks(head._replace(hidden=hidden_RH), options, batch, shard, rows_R)
     loss, values_2R = _sum(columns_3R, batch.inputs.active)
+    kept_2 = gradients.kept()
     hidden_grad, weight_grad, bias_grad = gradients.results()
     if options.wants.hidden:
         hidden_grad = spread(shard.summed(hidden_grad), rows_R, total, dim=0)
-    return loss, spread(values_2R, rows_R, total, dim=1), hidden_grad, weight_grad, bias_grad
+    return loss, spread(values_2R, rows_R, total, dim=1), kept_2, hidden_grad, weight_grad, bias_grad
 
 
-def _over_chunks(head: Head, options: Options, batch: TokenBatch, shard: VocabShard) -> tuple[Tensor, HeadGradients]:
+def _over_chunks(
+    head: Head, options: Options, batch: TokenBatch, shard: VocabShard, rows_R: Tensor | None
+) -> tuple[Tensor, HeadGradients | SampledGradients]:
     """Return losses times weights, logps and entropies, (3, R), and the gradients; the logits end with the call."""
     wants, kernels = options.wants, kernels_of(options.impl, shard)
+    settings = batch.inputs.settings
     chunks = LogitChunks(
         head,
         options.workspace_bytes,
         fp32_logits=options.fp32_logits,
         widest=shard.widest,
-        softcap=batch.inputs.settings.softcap,
+        softcap=settings.softcap,
     )
-    gradients = HeadGradients(head, wants, len(chunks))
+    labelled = LogitRows(head.hidden, batch.labels, settings.temperature, batch.inputs.active)
+    gradients: HeadGradients | SampledGradients
+    if options.sample_below > 0 and any(wants) and len(chunks) > 0:
+        index_R = torch.arange(len(head.hidden), device=head.hidden.device) if rows_R is None else rows_R
+        how = Sampling(options.impl, options.sample_below, options.sample_seed, index_R, shard.first, settings.softcap)
+        gradients = SampledGradients(head, wants, how)
+    else:
+        gradients = HeadGradients(head, wants, len(chunks))
+    whole = None
     if batch.inputs.sequences is not None and len(chunks) > 1:
-        labelled = LogitRows(head.hidden, batch.labels, batch.inputs.settings.temperature, batch.inputs.active)
         statistics = [kernels.row_statistics(_rows(logits_CV, labelled, rows)) for rows, logits_CV in chunks]
-        terms = _terms(joined(statistics), batch, wants_grad=any(wants))
-        for rows, logits_CV in chunks if any(wants) else ():
-            grad_CV = chunks.gradients_of(logits_CV)
-            _write_gradients(_rows(logits_CV, labelled, rows), kernels, select(terms, rows), grad_CV)
-            gradients.add(rows, chunks.before_cap_(grad_CV, logits_CV))
-        return terms.columns_3R, gradients
+        whole = _terms(joined(statistics), batch, wants_grad=any(wants))
+        if not any(wants):
+            return whole.columns_3R, gradients
     parts = [head.hidden.new_zeros(3, 0, dtype=torch.float32)] if len(chunks) == 0 else []
     for rows, logits_CV in chunks:
-        room_CV = chunks.gradients_of(logits_CV) if any(wants) else None
         chunk = batch if len(chunks) == 1 else select(batch, rows)
-        parts.append(_loss_of_rows(logits_CV, chunk, kernels, room_CV))
+        terms = None if whole is None else select(whole, rows)
+        logits = _rows(logits_CV, labelled, rows)
+        if isinstance(gradients, SampledGradients):
+            terms = terms or _terms(kernels.row_statistics(logits), chunk, wants_grad=True)
+            if gradients.add_rows(rows, logits, _row_gradients(terms, kernels, logits)):
+                parts.append(terms.columns_3R)
+                continue
+            gradients = HeadGradients(head, wants, len(chunks))
+        room_CV = chunks.gradients_of(logits_CV) if any(wants) else None
+        if terms is None:
+            parts.append(_loss_of_rows(logits, chunk, kernels, room_CV))
+        else:
+            parts.append(terms.columns_3R)
+            if room_CV is not None:
+                _write_gradients(logits, kernels, terms, room_CV)
         if room_CV is not None:
             gradients.add(rows, chunks.before_cap_(room_CV, logits_CV))
     return torch.cat(parts, dim=1) if len(parts) > 1 else parts[0], gradients
@@ -272,7 +302,8 @@ def _policy_loss(
         torch.autograd.graph.increment_version(logits_NV)  # so that autograd notices if another gradient needs them
     elif wants_grad:  # a copy that the layout forced is room for the gradient
         grad_NV = torch.empty_like(logits_NV) if rows_NV is logits_NV else rows_NV
-    loss, values_2N = _sum(_loss_of_rows(rows_NV, batch, row_kernels(impl), grad_NV), active)
+    rows = LogitRows(rows_NV, batch.labels, batch.inputs.settings.temperature, active)
+    loss, values_2N = _sum(_loss_of_rows(rows, batch, row_kernels(impl), grad_NV), active)
     return loss, values_2N, logits_NV.new_empty(0) if grad_NV is None else grad_NV
 
 
@@ -289,9 +320,8 @@ class _Terms(NamedTuple):
         return torch.stack([self.losses_R, self.statistics.logps_R, self.statistics.entropies_R])
 
 
-def _loss_of_rows(logits_RV: Tensor, batch: TokenBatch, kernels: RowKernels, grad_RV: Tensor | None) -> Tensor:
+def _loss_of_rows(rows: LogitRows, batch: TokenBatch, kernels: RowKernels, grad_RV: Tensor | None) -> Tensor:
     """Losses times weights, log-probabilities and entropies of rows, (3, R); their gradient goes to `grad_RV`."""
-    rows = LogitRows(logits_RV, batch.labels, batch.inputs.settings.temperature, batch.inputs.active)
     if kernels.default_loss_rows is not None and is_default(batch):
         return kernels.default_loss_rows(rows, batch, grad_RV)
     terms = _terms(kernels.row_statistics(rows), batch, wants_grad=grad_RV is not None)
@@ -313,6 +343,13 @@ def _rows(logits_CV: Tensor, all_rows: LogitRows, rows: slice) -> LogitRows:
 def _write_gradients(rows: LogitRows, kernels: RowKernels, terms: _Terms, grad_RV: Tensor) -> None:
     assert terms.logp_grads_R is not None
     kernels.row_gradients(rows, terms.statistics, terms.logp_grads_R, terms.entropy_grads_R, grad_RV)
+
+
+def _row_gradients(terms: _Terms, kernels: RowKernels, rows: LogitRows) -> RowGradients:
+    assert terms.logp_grads_R is not None
+    statistics, log_sums_R = terms.statistics, kernels.log_sums(terms.statistics, rows.temperature)
+    grads = terms.logp_grads_R, terms.entropy_grads_R
+    return RowGradients(log_sums_R, statistics.logps_R, statistics.entropies_R, *grads)
 
 
 def _terms(statistics: RowStatistics, batch: TokenBatch, *, wants_grad: bool) -> _Terms:
@@ -356,7 +393,7 @@ def _register(
     mutates: str = "",
     tags: tuple[torch.Tag, ...] = (),
 ) -> None:
-    """Register an operator with its fake: loss, (2, N) values, and the `gradients` of its arguments, without data."""
+    """Register an operator with its fake: loss, (2, N) values, and what `gradients` returns, all without data."""
     schema = f"({arguments}, {SCHEMA}) -> ({', '.join(['Tensor'] * results)})"
     operator = torch.library.custom_op(
         f"outcome_rl::{name}", body, mutates_args=[mutates] if mutates else (), schema=schema, tags=tags
@@ -376,7 +413,7 @@ def _linear_operator(hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, *ot
 
 def _linear_gradients(hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, *others: Any) -> tuple[Tensor, ...]:
     head, options, _ = _linear_arguments(hidden_NH, weight, bias, *others)
-    return empty_gradients(head, options.wants)
+    return hidden_NH.new_empty(2, dtype=torch.float32), *empty_gradients(head, options.wants)
 
 
 def _linear_arguments(
@@ -402,10 +439,10 @@ def _logits_operator_(logits_NV: Tensor, impl: Backend, *batch: Any) -> tuple[Te
 _register(
     "linear_policy_loss",
     "Tensor hidden, Tensor weight, Tensor? bias, Tensor? rows, bool compacts, str impl, SymInt? workspace_bytes, "
-    "bool fp32_logits, bool[] wants",
+    "bool fp32_logits, float sample_below, SymInt sample_seed, bool[] wants",
     _linear_operator,
     _linear_gradients,
-    results=5,
+    results=6,
     tags=(torch.Tag.cudagraph_unsafe,),  # it may wait for the number of rows; a capture refuses that
 )
 _register("policy_loss", "Tensor logits, str impl, bool wants_grad", _logits_operator, _logits_gradients, results=3)

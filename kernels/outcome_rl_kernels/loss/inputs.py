@@ -271,6 +271,21 @@ def check_workspace(workspace_bytes: int | None) -> None:
         raise ValueError(f"workspace_bytes must be > 0; got {workspace_bytes}. None chooses by the shapes")
 
 
+def check_sampling(sample_below: float, sample_seed: int, support: object) -> None:
+    """Refuse a threshold or a seed out of range, and a support, which needs no sampling."""
+    if not 0 <= check_number("sample_below", sample_below) < 1:
+        raise ValueError(f"sample_below must lie in [0, 1), a probability; got {sample_below}. 0 switches it off")
+    if isinstance(sample_seed, bool) or not isinstance(sample_seed, int | torch.SymInt):
+        raise TypeError(f"sample_seed must be an int; got {type(sample_seed).__name__}")
+    if not -(2**63) <= sample_seed < 2**63:
+        raise ValueError(f"sample_seed must fit in an int64; got {sample_seed}")
+    if sample_below > 0 and support is not None:
+        raise ValueError(
+            "sample_below and support cannot be combined: the backward pass over a support reads its kept tokens only. "
+            "Leave out sample_below"
+        )
+
+
 def _sequences(labels: Tensor, cu_seqlens: Tensor | None) -> Sequences:
     if cu_seqlens is None:
         if labels.dim() != 2:

@@ -28,7 +28,9 @@ _DUPLICATE = tl.constexpr(-2)
 def _gather(table_ptr, index, columns, width):
     """Return the tile of a table (rows, width) at rows `index`, zeros where it is negative, in float32."""
     mask = (index >= 0)[:, None] & (columns < width)[None, :]
-    return tl.load(table_ptr + index[:, None] * width + columns[None, :], mask=mask, other=0.0).to(tl.float32)
+    return tl.load(table_ptr + index.to(tl.int64)[:, None] * width + columns[None, :], mask=mask, other=0.0).to(
+        tl.float32
+    )
 
 
 @triton.jit(do_not_specialize=["entries"])
@@ -114,7 +116,7 @@ def _token_gradients_kernel(
 
 
 @triton.jit
-def _piece_sum(
+def piece_sum(
     table_ptr, index_ptr, coefficients_ptr, start, end, columns, width, BLOCK_E: tl.constexpr, BLOCK_H: tl.constexpr
 ):
     """Return the sum of `coefficient * table[index]` over entries [start, end), in columns of the table."""
@@ -138,7 +140,7 @@ def _segment_sums_kernel(
     columns = tl.program_id(0) % blocks * BLOCK_H + tl.arange(0, BLOCK_H)
     start, end = tl.load(offsets_ptr + segment), tl.load(offsets_ptr + segment + 1)
     if end - start <= PIECE:
-        sums = _piece_sum(table_ptr, index_ptr, coefficients_ptr, start, end, columns, width, BLOCK_E, BLOCK_H)
+        sums = piece_sum(table_ptr, index_ptr, coefficients_ptr, start, end, columns, width, BLOCK_E, BLOCK_H)
         tl.store(sums_ptr + segment * width + columns, sums, mask=columns < width)
 
 
@@ -155,7 +157,7 @@ def _piece_sums_kernel(
     if segment < segments:
         start = tl.load(offsets_ptr + segment) + (piece - tl.load(bounds_ptr + segment)) * PIECE
         end = tl.minimum(start + PIECE, tl.load(offsets_ptr + segment + 1))
-        sums = _piece_sum(table_ptr, index_ptr, coefficients_ptr, start, end, columns, width, BLOCK_E, BLOCK_H)
+        sums = piece_sum(table_ptr, index_ptr, coefficients_ptr, start, end, columns, width, BLOCK_E, BLOCK_H)
         tl.store(sums_ptr + piece * width + columns, sums, mask=columns < width)
 
 
@@ -176,7 +178,7 @@ def _long_sums_kernel(table_ptr, segments_ptr, bounds_ptr, sums_ptr, segments, w
 def kept_logits(hidden_NH: Tensor, weight: Tensor, rows_E: Tensor, ids_E: Tensor) -> Tensor:
     """As in `SupportKernels`."""
     logits_E = torch.empty(len(ids_E), dtype=torch.float32, device=weight.device)
-    _launch(
+    launch(
         _kept_logits_kernel,
         triton.cdiv(len(ids_E), 4),
         weight,
@@ -199,7 +201,7 @@ def log_softmax(
 ) -> Tensor:
     """As in `SupportKernels`."""
     values_3N = scores_E.new_empty(3, len(labels_N))
-    _launch(
+    launch(
         _log_softmax_kernel,
         len(labels_N),
         scores_E,
@@ -223,7 +225,7 @@ def token_gradients(
 ) -> Tensor:
     """As in `SupportKernels`."""
     grads_E = scores_E.new_empty(len(ids_E), dtype=torch.float32)
-    _launch(
+    launch(
         _token_gradients_kernel,
         len(labels_N),
         scores_E,
@@ -241,30 +243,33 @@ def token_gradients(
     return grads_E
 
 
-def segment_sums(table: Tensor, index_E: Tensor, coefficients_E: Tensor, offsets: Tensor) -> Tensor:
-    """As in `SupportKernels`; segments of more than `_PIECE` entries are summed by several programs, piece by piece."""
+def segment_sums(
+    table: Tensor, index_E: Tensor, coefficients_E: Tensor, offsets: Tensor, piece: int | None = None
+) -> Tensor:
+    """As in `SupportKernels`; segments of more than `piece` entries are summed by several programs, piece by piece."""
+    piece = _PIECE if piece is None else piece
     width, segments, entries = table.shape[1], len(offsets) - 1, len(index_E)
     block = min(1024, triton.next_power_of_2(width))
     sums, columns, offsets = table.new_empty(segments, width), triton.cdiv(width, block), offsets.contiguous()
     entries_of: dict[str, Any] = {"index_ptr": index_E.contiguous(), "coefficients_ptr": coefficients_E.contiguous()}
-    cut: dict[str, Any] = {"offsets_ptr": offsets, "width": width, "PIECE": _PIECE, "BLOCK_E": 2, "BLOCK_H": block}
-    _launch(_segment_sums_kernel, segments * columns, table, table_ptr=table, sums_ptr=sums, **entries_of, **cut)
-    most_long = entries // (_PIECE + 1)  # known without waiting for the offsets
+    cut: dict[str, Any] = {"offsets_ptr": offsets, "width": width, "PIECE": piece, "BLOCK_E": 2, "BLOCK_H": block}
+    launch(_segment_sums_kernel, segments * columns, table, table_ptr=table, sums_ptr=sums, **entries_of, **cut)
+    most_long = entries // (piece + 1)  # known without waiting for the offsets
     if most_long == 0:
         return sums
-    most_pieces = entries // _PIECE + most_long
+    most_pieces = entries // piece + most_long
     lengths_S = offsets.diff()
-    is_long_S = lengths_S > _PIECE
-    pieces_S = ((lengths_S + (_PIECE - 1)) // _PIECE).where(is_long_S, 0)
+    is_long_S = lengths_S > piece
+    pieces_S = ((lengths_S + (piece - 1)) // piece).where(is_long_S, 0)
     bounds = torch.nn.functional.pad(pieces_S.cumsum(0), (1, 0))
     partial = table.new_empty(most_pieces, width, dtype=torch.float32)
     given: dict[str, Any] = {"bounds_ptr": bounds, "segments": segments}
     of_pieces = _owners(bounds[1:], most_pieces)
     arguments: dict[str, Any] = {"table_ptr": table, "sums_ptr": partial, "segments_ptr": of_pieces}
-    _launch(_piece_sums_kernel, most_pieces * columns, table, **arguments, **given, **entries_of, **cut)
+    launch(_piece_sums_kernel, most_pieces * columns, table, **arguments, **given, **entries_of, **cut)
     long = _owners(is_long_S.cumsum(0), most_long)
     arguments = {"table_ptr": partial, "sums_ptr": sums, "segments_ptr": long}
-    _launch(_long_sums_kernel, most_long * columns, table, **arguments, **given, width=width, BLOCK_H=block)
+    launch(_long_sums_kernel, most_long * columns, table, **arguments, **given, width=width, BLOCK_H=block)
     return sums
 
 
@@ -273,7 +278,8 @@ def _owners(ends_S: Tensor, count: int) -> Tensor:
     return torch.searchsorted(ends_S, torch.arange(count, device=ends_S.device), right=True)
 
 
-def _launch(kernel: Any, programs: int, tensor: Tensor, threads: int = 128, **arguments: Any) -> None:
+def launch(kernel: Any, programs: int, tensor: Tensor, threads: int = 128, **arguments: Any) -> None:
+    """Launch `programs` of `threads` threads on the device of `tensor`."""
     if programs > 0:
         with torch.cuda.device_of(tensor):  # Triton launches on the current device
             kernel[(programs,)](num_warps=max(1, threads // (64 if torch.version.hip else 32)), **arguments)

@@ -222,6 +222,7 @@ def call_of_operator(**options: Any) -> tuple[Any, tuple[Any, ...]]:
         {"rows": "all", "delta": 3.0, "softcap": 12.0},
         {"rows": torch.arange(B * T), "token_loss": "gspo", "dtype": torch.bfloat16},
         {"fp32_logits": True, "dtype": torch.bfloat16, "workspace_bytes": 4 * 6 * V, "entropy_coef": 0.1},
+        {"sample_below": 0.05, "sample_seed": 3},
     ],
 )
 def test_opcheck(options: dict[str, Any]) -> None:

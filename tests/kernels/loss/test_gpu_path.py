@@ -17,7 +17,7 @@ pytest.importorskip("triton", reason="Triton has no build for this platform")
 
 from outcome_rl_kernels import linear_logprobs, linear_policy_loss, policy_loss
 from outcome_rl_kernels.backends import triton_obstacle
-from outcome_rl_kernels.loss import chunked_head, fused, row_kernels_triton
+from outcome_rl_kernels.loss import chunked_head, fused, row_kernels_triton, support_triton
 from outcome_rl_kernels.loss.inputs import token_batch
 from outcome_rl_kernels.loss.types import Head, Wants
 from outcome_rl_kernels.loss.vocab_parallel import whole_head
@@ -117,17 +117,23 @@ def test_logits_and_logprobs_with_triton_rows() -> None:
 B, T, H = 3, 5, 16
 
 
-def launch_nothing(kernel: Any, rows: Any, **arguments: Any) -> None:
+def launch_nothing(*positional: Any, **arguments: Any) -> None:
     """In place of a launch on meta tensors."""
 
 
+@pytest.mark.parametrize("sample_below", [0.0, 1e-2])
 @pytest.mark.parametrize("adds_to_float32", [False, True])
 @pytest.mark.parametrize("fp32_logits", [False, True])
 @pytest.mark.parametrize("options", [{"beta": 0.1}, {"token_loss": "gspo"}, {"delta": 3.0}])
 def test_the_host_waits_for_nothing_but_the_number_of_rows(
-    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], fp32_logits: bool, adds_to_float32: bool
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, Any],
+    fp32_logits: bool,
+    adds_to_float32: bool,
+    sample_below: float,
 ) -> None:
     monkeypatch.setattr(row_kernels_triton, "_launch", launch_nothing)
+    monkeypatch.setattr(support_triton, "launch", launch_nothing)
     monkeypatch.setattr(chunked_head, "_adds_half_products_to_float32", lambda *_: adds_to_float32)
     meta: dict[str, Any] = {"device": "meta"}
     hidden, weight = (torch.empty(*shape, H, dtype=torch.bfloat16, **meta) for shape in ((B, T), (V,)))
@@ -143,7 +149,7 @@ def test_the_host_waits_for_nothing_but_the_number_of_rows(
     )
 
     def body(rows_R: Tensor | None, compacts: bool) -> tuple[Tensor, ...]:
-        chosen = fused.Options(rows_R, compacts, "triton", 5000, fp32_logits, Wants(True, True, True))
+        chosen = fused.Options(rows_R, compacts, "triton", 5000, fp32_logits, sample_below, 0, Wants(True, True, True))
         head = Head(hidden.reshape(-1, H), weight, weight[:, 0])
         return fused._linear_policy_loss(head, chosen, batch, whole_head(weight))
 

@@ -136,7 +136,7 @@ def test_the_predicted_time_of_a_support(kept: int, predicted_ms: float, monkeyp
         ledger.note(kernel.__name__, read, size_of(result))
 
     def call(ledger: Ledger) -> None:
-        monkeypatch.setattr(support_triton, "_launch", partial(launch, ledger))
+        monkeypatch.setattr(support_triton, "launch", partial(launch, ledger))
         values = support._forward._init_fn(hidden, weight, None, labels_N, None, *others)
         grads_3N = torch.empty_like(values[0])
         support._gradients._init_fn(grads_3N, *values, hidden, weight, None, labels_N, *others, [True, True, False])

@@ -92,6 +92,25 @@ def test_three_shards_equal_one_head(tmp_path: Path) -> None:
     on_shards(equal_to_one_process, tmp_path, SIZES)
 
 
+def mean_of_samples_is_exact(group: Any, mine: slice) -> None:
+    """Errors of independent seeds shrink as their square root; a token counted by no shard, or two, would stay."""
+    inputs = batch(1.0, torch.float32)
+    options: dict[str, Any] = {"entropy_coef": 0.1, "temperature": 0.7}
+    exact = results([tensor.double() for tensor in inputs["head"]], inputs, **options, impl="reference")[3:]
+    exact = [exact[0], *(tensor[mine] for tensor in exact[1:])]
+    head = [inputs["head"][0], *(tensor[mine] for tensor in inputs["head"][1:])]
+    options |= {"vocab_group": group, "sample_below": 0.1}
+    samples = [results(head, inputs, **options, sample_seed=seed)[3:] for seed in range(64)]
+    for truth, *drawn in zip(exact, *samples, strict=True):
+        single = sum(float((sample - truth).square().sum()) for sample in drawn) / 64
+        mean = float((sum(drawn) / 64 - truth).square().sum())
+        assert mean <= 2**2 * single / 64 + 1e-10 * float(truth.square().sum()), (mean, single)
+
+
+def test_shards_sample_their_own_tokens(tmp_path: Path) -> None:
+    on_shards(mean_of_samples_is_exact, tmp_path, SIZES)
+
+
 def equal_log_probabilities(group: Any, mine: slice) -> None:
     inputs = batch(1.0, torch.float32)
     labels, _, mask = inputs["arguments"]

@@ -1,0 +1,90 @@
+"""Sampled entries of the logits' gradient on the CPU (csrc/sampled.cpp), and their sums (csrc/support.cpp)."""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from outcome_rl_kernels.backends import aligned, native_library
+from outcome_rl_kernels.loss.support_cpu import segment_sums
+from outcome_rl_kernels.loss.types import LogitRows
+
+if TYPE_CHECKING:
+    from outcome_rl_kernels.loss.sampled import RowGradients
+
+# An entry costs as much as this many dense ones, measured on processors with bfloat16 products.
+_DENSE_ENTRIES = {torch.bfloat16: 16, torch.float32: 5}
+_LEAST_ROOM = 64
+
+
+class CpuEntries(NamedTuple):
+    ids_E: Tensor  # int64, those of a row together
+    values_E: Tensor  # float32
+    offsets: Tensor  # (R + 1,) int64
+    wanted_R: Tensor  # int64
+
+    @property
+    def counts_R(self) -> Tensor:
+        return self.offsets.diff()
+
+
+def room(vocabulary: int, dtype: torch.dtype) -> int:
+    """As in `SampleKernels`."""
+    return max(_LEAST_ROOM, vocabulary // _DENSE_ENTRIES[dtype])
+
+
+def sample(rows: LogitRows, of: "RowGradients", index_R: Tensor, threshold: float, seed: int, room: int) -> CpuEntries:
+    """As in `SampleKernels`, for float32 or bfloat16 logits."""
+    logits_RV, labels_R, active_R = aligned(rows.logits_RV), aligned(rows.labels_R), rows.active_R
+    active_R = None if active_R is None else active_R.contiguous()
+    count, vocabulary = logits_RV.shape
+    room = min(room, int(1 / threshold) + 3)  # no row has more; memory that is not written is not mapped
+    columns = [None if column is None else aligned(column.double()) for column in of]
+    index_R = aligned(index_R)
+    ids_RK, values_RK = (torch.empty(count, room, dtype=dtype, device="cpu") for dtype in (torch.int32, torch.float32))
+    counts_R, wanted_R = torch.empty(2, count, dtype=torch.int64, device="cpu")
+    library = native_library(release_gil=True)
+    library.sample_gradients(
+        int(logits_RV.dtype == torch.bfloat16),
+        *(logits_RV.data_ptr(), labels_R.data_ptr(), None if active_R is None else active_R.data_ptr()),
+        *(count, vocabulary, 1 / rows.temperature),
+        *(None if column is None else column.data_ptr() for column in columns),
+        *(index_R.data_ptr(), threshold, seed, room),
+        *(ids_RK.data_ptr(), values_RK.data_ptr(), counts_R.data_ptr(), wanted_R.data_ptr()),
+        torch.get_num_threads(),
+    )
+    offsets = torch.nn.functional.pad(counts_R.cumsum(0), (1, 0))
+    entries = int(offsets[-1])
+    ids_E = torch.empty(entries, dtype=torch.int64, device="cpu")
+    values_E = torch.empty(entries, dtype=torch.float32, device="cpu")
+    given = *(tensor.data_ptr() for tensor in (ids_RK, values_RK, offsets)), count, room
+    library.pack_entries(*given, ids_E.data_ptr(), values_E.data_ptr())
+    return CpuEntries(ids_E, values_E, offsets, wanted_R)
+
+
+def before_cap_(entries: CpuEntries, logits_RV: Tensor, softcap: float) -> None:
+    """As in `SampleKernels`."""
+    rows_E = torch.arange(len(logits_RV), device="cpu").repeat_interleave(entries.counts_R)
+    entries.values_E.mul_(1 - (logits_RV[rows_E, entries.ids_E].float() / softcap).square_())
+
+
+def prefers_dense(entries: CpuEntries, room: int) -> bool:
+    """As in `SampleKernels`."""
+    return int(entries.wanted_R.sum()) > room * len(entries.wanted_R)
+
+
+def hidden_gradient(entries: CpuEntries, weight: Tensor, out: Tensor) -> None:
+    """As in `SampleKernels`."""
+    out.copy_(segment_sums(weight, entries.ids_E, entries.values_E, entries.offsets))
+
+
+def weight_gradient(entries: list[CpuEntries], hidden_RH: Tensor, vocabulary: int) -> Tensor:
+    """As in `SampleKernels`."""
+    ids_E, values_E = (torch.cat([e[i] for e in entries]) for i in range(2))
+    offsets = torch.nn.functional.pad(torch.cat([e.counts_R for e in entries]).cumsum(0), (1, 0))
+    bounds = torch.empty(vocabulary + 1, dtype=torch.int64, device="cpu")
+    rows_E, sorted_values_E = torch.empty_like(ids_E), torch.empty_like(values_E)
+    given = *(tensor.data_ptr() for tensor in (ids_E, values_E, offsets)), len(offsets) - 1, vocabulary
+    outputs = (tensor.data_ptr() for tensor in (bounds, rows_E, sorted_values_E))
+    native_library(release_gil=True).entries_by_token(*given, *outputs)
+    return segment_sums(hidden_RH, rows_E, sorted_values_E, bounds)
