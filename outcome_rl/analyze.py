@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcome_rl.metrics import SampleSummary, ks_up_to, summarise
-from outcome_rl.outcomes.comparisons import Progress
 from outcome_rl.outcomes.extraction.response import final_answer
 from outcome_rl.outcomes.keys import NO_ANSWER, Tag, canonical_text
-from outcome_rl.outcomes.kinds import OutcomeKind
+from outcome_rl.outcomes.kinds import OutcomeKind, Outcomes, Progress
 from outcome_rl.outcomes.matcher import OutcomeMatcher
 from outcome_rl.sample_files import THRESHOLD, Fields, Question, read_sample_file
 
@@ -128,8 +127,8 @@ def analyze_file(
         questions = [replace(question, example=examples[question.question_id]) for question in questions]
     judged = not matcher.needs_gold or any(question.gold is not None for question in questions)
     with closing(matcher):
-        outcomes, unresolved = classify_samples(matcher, questions, progress)
-        bad_golds, doubtful_golds, rule = dict(matcher.bad_golds), dict(matcher.doubtful_golds), matcher.rule
+        outcomes, found = classify_samples(matcher, questions, progress)
+    bad_golds, doubtful_golds, rule = dict(found.bad_golds), dict(found.doubtful_golds), matcher.rule
     if judged and matcher.needs_gold:
         bad_golds |= {one.question_id: "the file has no gold answer for it" for one in questions if one.gold is None}
     labelled = all(label is not None for question in questions for label in question.labels)
@@ -165,7 +164,7 @@ def analyze_file(
                 for kind, _ in by_kind.most_common()
                 for one in [one for one in disagreements if one["kind"] == kind][:SHOWN_DISAGREEMENTS]
             ],
-            unresolved=unresolved,
+            unresolved=found.unresolved,
             unscored_questions=bad_golds,
             doubtful_golds=doubtful_golds,
         ),
@@ -246,12 +245,11 @@ def _kind(gold: str, answer: str | None) -> str:
 
 def classify_samples(
     matcher: OutcomeKind, questions: Sequence[Question], progress: Progress | None = None
-) -> tuple[list[tuple[NDArray[np.int64], NDArray[np.bool_]]], int]:
+) -> tuple[list[tuple[NDArray[np.int64], NDArray[np.bool_]]], Outcomes]:
     """Classify the samples of questions.
 
     Returns:
-        Outcome keys and correctness of the samples of each question, and the number of comparisons that timed out or
-        failed.
+        Outcome keys and correctness of the samples of each question, and the outcomes of all of them.
     """
     ids = [question.question_id for question in questions for _ in question.answers]
     has_golds = any(question.gold is not None for question in questions)
@@ -261,4 +259,4 @@ def classify_samples(
     outcomes = matcher.classify_answers(ids, answers, golds, rows, progress=progress)
     ends = np.cumsum([len(question.answers) for question in questions])[:-1]
     split = zip(np.split(outcomes.keys, ends), np.split(outcomes.correct, ends), strict=True)
-    return list(split), outcomes.unresolved
+    return list(split), outcomes

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from outcome_rl.outcomes.comparisons import Progress
+from outcome_rl.outcomes.kinds import Progress
 from outcome_rl.terminal import printable
 
 

@@ -211,7 +211,7 @@ def test_order_invariance(tmp_path: Path) -> None:
     assert calls
     assert all(0 < done <= total for done, total in calls)
     assert report == analyze_file(write_rows(tmp_path / "mirrored.jsonl", mirrored))
-    assert report["distinct_per_question"] == 3
+    assert report["distinct_per_question"] == 4
     assert report["pass_at_k"]["1"] == pytest.approx(2 / 5)
 
 

@@ -18,7 +18,7 @@ from outcome_rl.analyze import classify_samples
 from outcome_rl.files import atomic_file, read_rows, write_rows
 from outcome_rl.grpo.config.schema import SamplingConfig
 from outcome_rl.grpo.types import Problem, ProblemSet
-from outcome_rl.outcomes.comparisons import Progress
+from outcome_rl.outcomes.kinds import Progress
 from outcome_rl.outcomes.matcher import OutcomeMatcher
 from outcome_rl.progress import only_our_progress
 from outcome_rl.sample_files import read_sample_file

@@ -72,7 +72,7 @@ def numbers_of(name: str, values: Tensor | Sequence[float], n: int) -> Tensor:
 
 
 def verdicts_of(correct: Tensor | Sequence[bool], n: int) -> Tensor:
-    correct_N = _column("correct", correct)
+    correct_N = _column("correct", correct, None if n else torch.bool)  # a rank without responses
     if correct_N.dtype != torch.bool or correct_N.shape != (n,):
         raise ValueError(
             f"correct must be {n} booleans, one per response; got {correct_N.dtype} of shape {tuple(correct_N.shape)}. "

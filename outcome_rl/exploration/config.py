@@ -5,10 +5,11 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, Self
 
 from outcome_rl.exploration.gate import Gate
+from outcome_rl.outcomes.equivalence import EquivalenceMatcher, Judge
 from outcome_rl.outcomes.function_matcher import FunctionMatcher
 from outcome_rl.outcomes.functions import load_function
 from outcome_rl.outcomes.kinds import NAMED, OutcomeKind
-from outcome_rl.outcomes.matcher import Judge
+from outcome_rl.outcomes.matcher import OutcomeMatcher
 from outcome_rl.settings import setting, settings_of
 from outcome_rl_kernels import GroupRule
 from outcome_rl_kernels.advantages.bonuses import BONUSES
@@ -127,7 +128,7 @@ class ExplorationConfig:
                 )
 
     def matcher(self) -> OutcomeKind:
-        """Return a new matcher with these settings, which has seen no question yet.
+        """Return a new kind of outcomes with these settings.
 
         Raises:
             TypeError, ValueError: a named function cannot be imported, or does not take two arguments.
@@ -139,7 +140,8 @@ class ExplorationConfig:
             raise ValueError(
                 f"is_correct needs an outcome function, whose values it takes; got outcome={self.outcome!r}"
             )
-        return found.from_settings(self)
+        by_pairs = found is OutcomeMatcher and self.equivalence != "canonical"
+        return (EquivalenceMatcher if by_pairs else found).from_settings(self)
 
     @classmethod
     def from_mapping(cls, settings: Mapping[str, Any], origin: str) -> Self:

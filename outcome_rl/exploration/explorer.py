@@ -3,34 +3,34 @@
 import os
 import threading
 import warnings
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn, Self
 
-import numpy as np
 import torch
 import torch.distributed as dist
-from numpy.typing import NDArray
 from torch import Tensor
 
 from outcome_rl.exploration import saved
-from outcome_rl.exploration.columns import group_indices, move, numbers_of, rows_by_size, verdicts_of
+from outcome_rl.exploration.columns import group_indices, move, rows_by_size
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.exploration.gate import Gate
-from outcome_rl.exploration.questions import QuestionHistory, Questions
-from outcome_rl.exploration.ranks import from_rank_zero
+from outcome_rl.exploration.history import QuestionHistory, Totals
+from outcome_rl.exploration.older import read_again, upgraded
+from outcome_rl.exploration.reading import Facts, Reading, read_batch
 from outcome_rl.exploration.scored import Scored
 from outcome_rl.outcomes.batch import Batch
+from outcome_rl.outcomes.extraction.answer import Answer
 from outcome_rl.outcomes.fork_locks import lock_of
 from outcome_rl.outcomes.keys import NO_ANSWER, question_key
-from outcome_rl.outcomes.kinds import Outcomes
 from outcome_rl_kernels import GroupRule, OutcomeCounts, group_advantages
 from outcome_rl_kernels.advantages.groups import Scale
 from outcome_rl_kernels.backends import triton_obstacle
 from outcome_rl_kernels.counts.api import History
+from outcome_rl_kernels.counts.reference import CountEntries, Past
+from outcome_rl_kernels.counts.snapshot import check_entries, check_rule, read_snapshot
 
 
 def device_of_counts(device: torch.device) -> torch.device:
@@ -39,23 +39,26 @@ def device_of_counts(device: torch.device) -> torch.device:
 
 
 class Explorer:
-    """Outcome counts, outcome classes and solved questions of a run, and the advantages that follow from them.
+    """Counts of the outcomes of a run, and the advantages that follow from them.
+
+    The count table is the only state: what was solved, and how many answers a question got, is its history. Beside it
+    are facts that are only added, the texts of outcomes and the golds. A call computes everything and then commits
+    once, so that one which raises, or is interrupted, leaves either no trace or all of its results.
 
     Args:
         config: settings; None takes the defaults.
         device: device of the counts and of the tensors in `Scored`. With a GPU, `score` copies its columns there once,
             computes there, and synchronises once to read the metrics; `Scored.host` has the values.
-        process_group: processes that train together and all call `score` and `count` with the same responses. Rank zero
-            compares the answers, since a comparison may time out on one rank and not on another. All ranks get the same
-            result and keep the same counts. Only rank zero has the outcome classes, so call `seen`, `state_dict` and
-            `save` there. None: only this process.
+        process_group: processes that train together and all call `score` and `count`, each with its own responses,
+            whose groups may span ranks. All of them get the same result and keep the same counts and texts. None: only
+            this process.
         **settings: fields of `ExplorationConfig`; they override `config`.
 
     Attributes:
         config: the settings.
         counts: `OutcomeCounts` of all responses so far.
-        matcher: reads the outcomes and holds the classes so far: `OutcomeMatcher`, for an outcome function
-            `FunctionMatcher`, or another `OutcomeKind`.
+        matcher: the kind of outcomes: `OutcomeMatcher`, for an outcome function `FunctionMatcher`, or another
+            `OutcomeKind`.
         solved: question id -> whether a correct response was ever sampled, for every question sampled so far; a
             read-only copy.
         batches: number of calls of `score` so far.
@@ -91,16 +94,15 @@ class Explorer:
         self.process_group = process_group
         self.matcher = self.config.matcher()
         self.counts = OutcomeCounts(device=device, rule=self.matcher.rule)
-        self._questions = Questions()
+        self._facts = Facts({}, {})
+        # A table and its sums, because asking one on a GPU would synchronise; another table is summed up anew.
+        self._known: tuple[Any, Totals] = (self.counts.table, Totals())
+        self._commit: _Commit | None = None  # begun, and not known to be finished
         self.batches = 0
         self.id_source = ""
         self.length_setting = ""
         self._warned_unmasked = self._warned_unanswered = False
         self._lock = lock_of(self, threading.RLock)
-        # Numbers of pairs and samples in `_known_table`; asking a table on a GPU would synchronise.
-        self._known_table = self.counts.table
-        self._num_counted = self._num_samples = 0
-        self._counting: tuple[Tensor, ...] = ()  # rows that this call counts
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -109,8 +111,7 @@ class Explorer:
 
     @property
     def solved(self) -> Mapping[str, bool]:
-        with self._lock:
-            return self._questions.solved
+        return MappingProxyType({id_: history.successes > 0 for id_, history in self.questions().items()})
 
     def score(
         self,
@@ -136,25 +137,35 @@ class Explorer:
             **columns: further columns of a `Batch`.
 
         Returns:
-            `Scored`, without gradient.
+            `Scored`, without gradient; in a process group the responses of all ranks, one rank after another.
 
         Raises:
             TypeError, ValueError: an argument has the wrong type, length or value; a question has another gold than
                 before; a group holds two questions; correctness is unknown although rewards or bonus depend on
-                it; an outcome function fails on all responses of its first batch; a bonus or advantage is not finite;
-                or the ranks of the process group have different responses. The explorer is then unchanged.
+                it; an outcome function fails on all responses of its first batch; or a bonus or advantage is not
+                finite. The explorer is then unchanged.
         """
-        batch = Batch.of(question_ids, responses, golds, rewards, **columns)
-        numbers, rule = self._numbers(batch), self.config.rule(scale)
-        with self._unless_refused(batch):
-            outcomes = self._classify(batch, numbers[:-1])
-            scored = self._scored(batch, numbers, outcomes, rule)
-            self._remember(batch.question_ids, scored.host.correct, scored.host.keys, scored.host.counts)
-            self.batches += 1
-            scored.solved.extend(map(self._questions.is_solved, batch.question_ids))
-            scored.history.update(self._history(numbers.judged))
-            self._warn_unmasked(outcomes)
-            self._warn_unanswered(outcomes)
+        rule = self.config.rule(scale)
+
+        def own() -> Batch:
+            batch = Batch.of(question_ids, responses, golds, rewards, **columns)
+            self._check_judged(batch)
+            return batch
+
+        with self._lock:
+            self._finish()
+            reading, answers = read_batch(own, self.matcher, self.config, self._facts, self.process_group)
+            counted, scored = self._scored(reading, answers, rule)
+            host = scored.host
+            if rule.may_refuse:
+                self._check_finite(host)
+            past = Past(host.counts, torch.stack([host.visits, host.successes, host.distinct]))
+            totals, solved = self._totals().after(reading.questions, host.keys, host.correct, past)
+            scored.solved.extend(solved.tolist())
+            scored.history.update(totals.metrics(judged=reading.judged))
+            self._warn_unmasked(answers)
+            self._warn_unanswered(reading.keys)
+            self._count(counted, _Commit(self.counts, totals, reading, self.batches + 1))
         return scored
 
     def count(
@@ -174,15 +185,16 @@ class Explorer:
         Raises:
             TypeError, ValueError: as `score` does; nothing is counted.
         """
-        batch = Batch.of(question_ids, responses, golds, rows=rows)
-        given = None if batch.correct is None else verdicts_of(batch.correct, len(batch))
-        with self._unless_refused(batch):
-            outcomes = self._classify(batch, [given])
-            keys_N = torch.from_numpy(outcomes.keys)
-            correct_N = torch.from_numpy(outcomes.correct) if given is None else given
-            self._counting = tuple(move([_question_keys(batch), keys_N, correct_N], self.counts.device))
-            counts_N = self.counts.observe(*self._counting)
-            self._remember(batch.question_ids, correct_N, keys_N, counts_N)
+        own = partial(Batch.of, question_ids, responses, golds, rows=rows)
+        with self._lock:
+            self._finish()
+            reading, _ = read_batch(own, self.matcher, self.config, self._facts, self.process_group)
+            columns = [reading.questions, reading.keys, reading.correct]
+            counted = move(columns, self.counts.device)
+            past = Past(*(column.cpu() for column in self.counts.read(*counted[:2])))
+            questions_N, keys_N, correct_N = (column.cpu() for column in columns)
+            totals, _ = self._totals().after(questions_N, keys_N, correct_N, past)
+            self._count(counted, _Commit(self.counts, totals, reading, self.batches))
 
     def seen(self, question_id: str) -> list[tuple[str | None, int]]:
         """List the outcomes sampled for a question so far, the most frequent first.
@@ -192,81 +204,87 @@ class Explorer:
 
         Raises:
             TypeError: the id is no string.
-            RuntimeError: this is not rank zero of the process group.
         """
         if not isinstance(question_id, str):
             raise TypeError(f"question_id must be a string; got {question_id!r} ({type(question_id).__name__})")
-        self._check_rank_zero("seen")
         with self._lock:
-            return self._seen(question_id)
-
-    def _seen(self, question_id: str) -> list[tuple[str | None, int]]:
-        texts: dict[int, str | None] = {**self.matcher.representatives(question_id), NO_ANSWER: None}
-        keys_A = torch.tensor(list(texts), device=self.counts.device)
-        counts_A = self.counts.lookup(torch.full_like(keys_A, question_key(question_id)), keys_A).tolist()
+            self._finish()
+            texts: dict[int, str | None] = {**self._facts.texts.get(question_id, {}), NO_ANSWER: None}
+            keys_A = torch.tensor(list(texts), device=self.counts.device)
+            counts_A = self.counts.lookup(torch.full_like(keys_A, question_key(question_id)), keys_A).tolist()
         found = [(text, count) for text, count in zip(texts.values(), counts_A, strict=True) if count > 0]
         return sorted(found, key=lambda outcome: (-outcome[1], outcome[0] or ""))
 
     def questions(self) -> dict[str, QuestionHistory]:
         """Return samples, correct samples and different answers of every question sampled so far, by its id."""
         with self._lock:
-            ids = list(self._questions)
-            history = _history_of(ids, self.counts)
-        rows = zip(history.visits.tolist(), history.successes.tolist(), history.distinct.tolist(), strict=True)
+            self._finish()
+            ids = list(self._facts.texts)
+            keys_Q = torch.tensor([question_key(question_id) for question_id in ids], dtype=torch.int64)
+            history = self.counts.history(keys_Q.to(self.counts.device))
+        rows = zip(*(column.tolist() for column in history), strict=True)
         return {question_id: QuestionHistory(*row) for question_id, row in zip(ids, rows, strict=True)}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return counts, outcome classes and solved questions, as tensors and JSON values.
+        """Return counts, texts and golds, as tensors and JSON values; on every rank the same.
 
         Raises:
-            RuntimeError: this is not rank zero of the process group.
             ValueError: the outcome function has no name, or the counts hold other samples than its own.
         """
-        self._check_rank_zero("state_dict")
         if not self.matcher.rule:
             raise ValueError(
                 f"outcome={self.config.outcome!r} has no name by which its counts could be found again. Give it one: "
                 "outcome_function(name=..., version=...)(function)"
             )
         with self._lock:
-            if not _is_whole(_history_of(self._questions, self.counts), self.counts):
+            self._finish()
+            entries = self.counts.items()
+            if not saved.is_whole(entries, self._facts.texts):
                 raise ValueError(
                     "explorer.counts must hold the samples that score and count took, or its state could not be "
                     "loaded; it holds others. Count these in an OutcomeCounts of your own"
                 )
             return {
-                "counts": self.counts.state_dict(),
-                "outcomes": self.matcher.state_dict(),
-                "solved": dict(self.solved),
+                "counts": {"rule": self.counts.rule, **entries._asdict()},
+                "texts": {
+                    id_: [value for pair in of.items() for value in pair] for id_, of in self._facts.texts.items()
+                },
+                "golds": dict(self._facts.golds),
                 "batches": self.batches,
                 "id_source": self.id_source,
             }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a `state_dict`, on every rank.
+        """Continue from a `state_dict`, on every rank; outcomes of an older rule are read again from their texts.
 
         Raises:
-            ValueError: it was made under another outcome rule, or is damaged; this explorer is then unchanged.
+            ValueError: it was made under a rule that this explorer cannot read, or is damaged; this explorer is then
+                unchanged.
         """
-        saved.check_state("the exploration state", state, saved.StateInMemory)
-        counts = OutcomeCounts(device=self.counts.device, rule=self.matcher.rule)
-        counts.load_state_dict(state["counts"])
-        self._continue(state, counts)
+        name = "the exploration state"
+        if isinstance(state, Mapping) and "outcomes" in state:
+            state = upgraded(name, state)
+        saved.check_state(name, state, saved.StateInMemory)
+        columns = dict(state["counts"])
+        rule = str(columns.pop("rule", ""))
+        self._continue(state, rule, check_entries(columns, name))
 
-    def _continue(self, state: Mapping[str, Any], counts: OutcomeCounts) -> None:
-        solved = state["solved"]
-        history = _history_of(solved, counts)
-        if not _is_whole(history, counts):
+    def _continue(self, state: Mapping[str, Any], rule: str, entries: CountEntries) -> None:
+        texts = saved.texts_of(state)
+        if not saved.is_whole(entries, texts):
             raise ValueError(
-                "the exploration state is damaged: its counts and its solved questions belong to different runs or "
-                f"steps. {saved.FIX}"
+                "the exploration state is damaged: its counts and its texts belong to different runs or steps. "
+                f"{saved.FIX}"
             )
-        questions = Questions()
-        questions.add(solved.items())
-        questions.add_answers(dict(zip(solved, history.distinct.tolist(), strict=True)))
+        kind = self.matcher
+        if not kind.reads(rule):
+            check_rule(rule, kind.rule, "the exploration state")
+        if rule != kind.rule or state.get("former"):
+            entries, texts = read_again(kind, rule, entries, texts)
+        counts = OutcomeCounts(device=self.counts.device, rule=kind.rule)
+        counts.load_state_dict({"rule": kind.rule, **entries._asdict()})
         with self._lock:
-            self.matcher.load_state_dict(state["outcomes"])
-            self.counts, self._questions = counts, questions
+            self.counts, self._facts, self._commit = counts, Facts(texts, dict(state["golds"])), None
             self.id_source, self.batches = state["id_source"], state["batches"]
 
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -274,7 +292,6 @@ class Explorer:
 
         Raises:
             FileExistsError: the folder holds other files, or is a file.
-            RuntimeError: this is not rank zero of the process group.
             ValueError: as for `state_dict`.
         """
         saved.check_replaceable(Path(folder))
@@ -304,8 +321,8 @@ class Explorer:
 
         Raises:
             FileNotFoundError: the folder lacks a file.
-            TypeError, ValueError: a file is damaged or foreign, the counts were made under another outcome rule, a
-                setting is wrong, or was or names a function and is not given.
+            TypeError, ValueError: a file is damaged or foreign, the counts were made under a rule that the settings
+                cannot read, a setting is wrong, or was or names a function and is not given.
         """
         read = partial(cls._load, config=config, device=device, process_group=process_group, settings=settings)
         return saved.read_unreplaced(Path(folder), read, discard=cls.close)
@@ -326,9 +343,8 @@ class Explorer:
         explorer = cls(config, device=device, process_group=process_group, **settings)
         try:
             with saved.paused_garbage_collection():
-                rule, device = explorer.matcher.rule, explorer.counts.device
-                counts = OutcomeCounts.load(folder / saved.COUNTS_FILE, device=device, rule=rule)
-                explorer._continue(state, counts)
+                entries, rule = read_snapshot(folder / saved.COUNTS_FILE)
+                explorer._continue(state, rule, entries)
         except (FileNotFoundError, ValueError) as error:
             raise type(error)(f"{folder}: {error}") from error
         return explorer
@@ -357,75 +373,75 @@ class Explorer:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Explorer({self.config}, {len(self._questions)} questions, {self.counts})"
+        return f"Explorer({self.config}, {len(self._facts.texts)} questions, {self.counts})"
 
-    @contextmanager
-    def _unless_refused(self, batch: Batch) -> Iterator[None]:
-        """Hold the lock, and undo all changes if the body raises, be it Ctrl-C or no memory while it counts."""
-        with self._lock:
-            if self.counts.table is not self._known_table:  # a user has replaced the counts, or a state was loaded
-                self._known_table = self.counts.table
-                self._num_counted, self._num_samples = len(self.counts), self.counts.total()
-            before = self.batches, self._num_counted, self._num_samples
-            questions, self._counting = self._questions.snapshot(batch.question_ids), ()
-            try:
-                with self.matcher.unless_refused(batch.question_ids):
-                    yield
-            except BaseException:
-                self.batches, self._num_counted, self._num_samples = before
-                self._questions.restore(questions)
-                if self._counting and self.counts.total() == self._num_samples + len(batch):
-                    self.counts.take_back(*self._counting)
-                raise
+    def _totals(self) -> Totals:
+        """Return the sums over the table, as the last commit left them; those of another table are computed."""
+        table = self.counts.table
+        if self._known[0] is not table:  # a user has replaced the counts, or a state was loaded
+            self._known = (table, Totals.of(self.counts))
+        return self._known[1]
 
-    def _numbers(self, batch: Batch) -> "_Numbers":
-        """Check the columns of numbers and the groups, and that no column which the settings need is missing.
+    def _count(self, columns: Sequence[Tensor], commit: "_Commit") -> None:
+        """Change the table, and with it everything else.
+
+        The facts of a commit are noted before the table changes, and are kept after it. If this is interrupted
+        between, the next call looks at the table to see whether it changed, and keeps or drops them.
+        """
+        self._commit = commit
+        self.counts.observe(*columns)
+        self._finish(counted=True)
+
+    def _finish(self, *, counted: bool = False) -> None:
+        """Keep the facts of a commit whose batch is in the table, and drop those of one whose batch is not."""
+        commit = self._commit
+        if commit is None:
+            return
+        if counted or (commit.counts is self.counts and commit.counts.total() >= commit.totals.samples):
+            for question_id, key, text in commit.reading.texts:
+                known = self._facts.texts.setdefault(question_id, {})
+                if key != NO_ANSWER:
+                    known.setdefault(key, text)
+            self._facts.golds.update(commit.reading.golds)
+            self._known = (commit.counts.table, commit.totals)
+            self.batches = commit.batches
+        self._commit = None
+
+    def _check_judged(self, batch: Batch) -> None:
+        """Check that no column is missing which the settings need.
 
         Raises:
-            TypeError, ValueError: as for `score`.
+            ValueError: correctness is unknown, and something depends on it.
         """
-        judged = batch.golds is not None or batch.correct is not None or bool(self.config.is_correct)
-        if not judged:
-            rewarded = batch.rewards is not None or "rewards" not in self.config.needs
-            needing = self.config.needs_correctness if rewarded else "adv_estimator without rewards"
-            if needing:
-                raise ValueError(
-                    f"golds or correct must be given, because {needing} requires correctness labels; got neither. Pass "
-                    "one of them; or pass rewards, and choose settings without correctness, such as "
-                    "zero_when_all_correct=False"
-                )
-        N = len(batch)
-        return _Numbers(
-            groups=group_indices(batch.question_ids, batch.group_ids),
-            rewards=None if batch.rewards is None else numbers_of("rewards", batch.rewards, N),
-            correct=None if batch.correct is None else verdicts_of(batch.correct, N),
-            logps=None if batch.logps is None else numbers_of("logps", batch.logps, N),
-            judged=judged,
-        )
+        if batch.golds is not None or batch.correct is not None or self.config.is_correct:
+            return
+        rewarded = batch.rewards is not None or "rewards" not in self.config.needs
+        needing = self.config.needs_correctness if rewarded else "adv_estimator without rewards"
+        if needing:
+            raise ValueError(
+                f"golds or correct must be given, because {needing} requires correctness labels; got neither. Pass "
+                "one of them; or pass rewards, and choose settings without correctness, such as "
+                "zero_when_all_correct=False"
+            )
 
-    def _scored(self, batch: Batch, numbers: "_Numbers", outcomes: Outcomes, rule: GroupRule) -> Scored:
-        """Compute advantages and bonuses, and count the outcomes."""
-        correct = torch.from_numpy(outcomes.correct) if numbers.correct is None else numbers.correct
-        order, shapes = rows_by_size(numbers.groups)
+    def _scored(self, reading: Reading, answers: list[Answer | None], rule: GroupRule) -> tuple[list[Tensor], Scored]:
+        """Compute advantages and bonuses from the table as it is; return also the columns to count."""
+        groups = group_indices(reading.question_ids, reading.group_ids)
+        order, shapes = rows_by_size(groups)
         questions_N, keys_N, correct_N, rewards_N, groups_N, order_N, *logps_N = move(
             [
-                _question_keys(batch),
-                torch.from_numpy(outcomes.keys),
-                correct,
-                correct.float() if numbers.rewards is None else numbers.rewards,
-                torch.from_numpy(numbers.groups),
+                reading.questions,
+                reading.keys,
+                reading.correct,
+                reading.correct.float() if reading.rewards is None else reading.rewards,
+                torch.from_numpy(groups),
                 order,
-                *([] if numbers.logps is None else [numbers.logps]),
+                *([] if reading.logps is None else [reading.logps]),
             ],
             self.counts.device,
         )
+        counts_N, history_3N = self.counts.read(questions_N, keys_N)
         advantages_N, bonuses_N = torch.zeros_like(rewards_N), torch.zeros_like(rewards_N)
-        counts_N = torch.empty_like(keys_N)
-        gate = Gate.of(self.config.gate)
-        gated_N = None if gate is None else gate.closed(self.counts.history(questions_N))
-        # Groups of several sizes are counted after all of them are scored, so that no group sees the others' samples.
-        counts_here = len(shapes) == 1
-        self._counting = (questions_N, keys_N, correct_N)
         for rows_N, shape in zip(order_N.split_with_sizes([B * n for B, n in shapes]), shapes, strict=True):
             rows_Bn = rows_N.view(shape)
             part = group_advantages(
@@ -436,14 +452,15 @@ class Explorer:
                 rule,
                 correct=correct_N[rows_Bn],
                 logps=logps_N[0][rows_Bn] if logps_N else None,
+                past=Past(counts_N[rows_Bn], history_3N[:, rows_Bn[:, 0]]),
                 batch=self.batches,
-                update=counts_here,
+                update=False,
             )
             # Without any answer all samples share one outcome: an equal bonus for all would not explore.
             without_B1 = (keys_N[rows_Bn] == NO_ANSWER).all(dim=1, keepdim=True) & (self.config.no_answer == "no_bonus")
             advantages_N[rows_Bn], bonuses_N[rows_Bn] = part.advantages, part.bonuses.masked_fill(without_B1, 0.0)
-            assert part.counts is not None  # there is a table
-            counts_N[rows_Bn] = part.counts
+        gate = Gate.of(self.config.gate)
+        gated_N = None if gate is None else gate.closed(History(*history_3N))
         if gated_N is not None:
             advantages_N.masked_fill_(gated_N, 0.0)
             bonuses_N.masked_fill_(gated_N, 0.0)
@@ -452,22 +469,21 @@ class Explorer:
             rewards=rewards_N,
             keys=keys_N,
             counts=counts_N,
+            visits=history_3N[0],
+            successes=history_3N[1],
+            distinct=history_3N[2],
             advantages=advantages_N,
             bonuses=bonuses_N,
             groups=groups_N,
             gated=gated_N,
-            answers=outcomes.answers,
+            answers=answers,
             solved=[],
             answer_mask_mode=self.config.answer_mask_mode,
-            judged=numbers.judged,
-            unresolved=outcomes.unresolved,
+            judged=reading.judged,
+            unresolved=reading.unresolved,
             history={},
         )
-        if rule.may_refuse:
-            self._check_finite(scored.host)
-        if not counts_here:
-            self.counts.observe(*self._counting)
-        return scored
+        return [questions_N, keys_N, correct_N], scored
 
     def _check_finite(self, scored: Scored) -> None:
         """Refuse values of a registered function that are not finite; the tensors are on the host."""
@@ -478,12 +494,12 @@ class Explorer:
                     f"{int((~values_N.isfinite()).sum())} of {len(values_N)} that are not"
                 )
 
-    def _warn_unmasked(self, outcomes: Outcomes) -> None:
+    def _warn_unmasked(self, answers: Sequence[Answer | None]) -> None:
         """Warn once that no token is masked, if the outcomes have no span."""
         if self._warned_unmasked or self.matcher.gives_spans or not self.config.explores:
             return
         mode = self.config.answer_mask_mode
-        if mode != "none" and any(answer is not None and not answer.end for answer in outcomes.answers):
+        if mode != "none" and any(answer is not None and not answer.end for answer in answers):
             self._warned_unmasked = True
             warnings.warn(
                 f"answer_mask_mode={mode} masks nothing where the outcome function gives no span, so the bonus reaches "
@@ -491,9 +507,9 @@ class Explorer:
                 stacklevel=3,
             )
 
-    def _warn_unanswered(self, outcomes: Outcomes) -> None:
+    def _warn_unanswered(self, keys_N: Tensor) -> None:
         """Warn once that no response of a batch has an answer."""
-        if not self._warned_unanswered and all(answer is None for answer in outcomes.answers):
+        if not self._warned_unanswered and not keys_N.any():
             self._warned_unanswered = True
             limit = f" ({self.length_setting})" if self.length_setting else ""
             warnings.warn(
@@ -503,66 +519,11 @@ class Explorer:
                 stacklevel=3,
             )
 
-    def _classify(self, batch: Batch, columns: Sequence[NDArray[np.int64] | Tensor | None]) -> Outcomes:
-        """Return the outcomes, which rank zero classifies; the batch and `columns` must be equal on all ranks.
 
-        Raises:
-            TypeError, ValueError: as for `score`.
-        """
-        if (batch.outcome_keys is None) == self.matcher.needs_keys:
-            raise ValueError(
-                "outcome_keys must be given if and only if outcome='given'; got "
-                f"{'none' if batch.outcome_keys is None else 'some'} with outcome={self.config.outcome!r}"
-            )
-        call = partial(self.matcher.classify, batch, limit_s=self.config.grading_limit_s)
-        if self.process_group is None:
-            return call()
-        values = [None if column is None else column.tolist() for column in columns]
-        keys = None if batch.outcome_keys is None else [int(key) for key in batch.outcome_keys]
-        inputs = (list(batch.question_ids), list(batch.responses), batch.golds and list(batch.golds), keys, values)
-        return from_rank_zero(call, inputs, self.process_group)
+class _Commit(NamedTuple):
+    """A batch that is about to be counted, and everything that is true once it is."""
 
-    def _remember(self, question_ids: Sequence[str], correct_N: Tensor, keys_N: Tensor, counts_N: Tensor) -> None:
-        """Update the solved questions, and the number of outcomes by those whose count before the batch is 0."""
-        rows = zip(question_ids, keys_N.tolist(), counts_N.tolist(), strict=True)
-        new = {(question_id, key) for question_id, key, count in rows if count == 0}
-        self._questions.add(zip(question_ids, correct_N.tolist(), strict=True))
-        self._questions.add_answers(Counter(question_id for question_id, key in new if key != NO_ANSWER))
-        self._num_counted += len(new)
-        self._num_samples += len(question_ids)
-
-    def _history(self, judged: bool) -> dict[str, float]:
-        """Return metrics of everything sampled so far."""
-        return {"exploration/counted_outcomes": float(self._num_counted), **self._questions.metrics(judged=judged)}
-
-    def _check_rank_zero(self, name: str) -> None:
-        if self.process_group is not None and dist.get_rank(self.process_group) != 0:
-            raise RuntimeError(
-                f"Explorer.{name} must be called on rank zero of the process group, because only rank zero has the "
-                f"outcome classes; this is rank {dist.get_rank(self.process_group)}"
-            )
-
-
-class _Numbers(NamedTuple):
-    """The columns of numbers of a batch, checked."""
-
-    groups: NDArray[np.int64]  # (N,) index of the group
-    rewards: Tensor | None
-    correct: Tensor | None
-    logps: Tensor | None
-    judged: bool  # whether correctness is known
-
-
-def _question_keys(batch: Batch) -> Tensor:
-    key_of = {question_id: question_key(question_id) for question_id in set(batch.question_ids)}
-    return torch.tensor([key_of[question_id] for question_id in batch.question_ids], dtype=torch.int64)
-
-
-def _history_of(question_ids: Iterable[str], counts: OutcomeCounts) -> History:
-    keys_Q = torch.tensor([question_key(question_id) for question_id in question_ids], dtype=torch.int64)
-    return counts.history(keys_Q.to(counts.device))
-
-
-def _is_whole(history: History, counts: OutcomeCounts) -> bool:
-    """Return whether the histories of an explorer's questions are all that its counts hold."""
-    return bool((history.visits > 0).all()) and int(history.visits.sum()) == counts.total()
+    counts: OutcomeCounts
+    totals: Totals  # of the table with the batch
+    reading: Reading
+    batches: int

@@ -1,8 +1,7 @@
-"""One result for all ranks of a process group."""
+"""Results of all ranks of a process group, in their order."""
 
 import pickle
 from collections.abc import Callable
-from hashlib import blake2b
 from typing import Any, TypeVar
 
 import torch.distributed as dist
@@ -10,32 +9,24 @@ import torch.distributed as dist
 T = TypeVar("T")
 
 
-def from_rank_zero(call: Callable[[], T], inputs: object, group: dist.ProcessGroup) -> T:
-    """Run a call on rank zero and broadcast its result, or re-raise its exception on every rank.
+def gathered(call: Callable[[], T], group: dist.ProcessGroup | None) -> list[T]:
+    """Call a function on every rank and return all results in order of rank; an exception on one is raised on all.
 
-    Raises:
-        ValueError: the ranks have different inputs.
+    A function rather than its result, so that no rank waits for one that failed.
     """
-    digests: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(digests, blake2b(repr(inputs).encode("utf-8", "surrogatepass")).hexdigest(), group=group)
-    if len(set(digests)) > 1:
-        raise ValueError(
-            "all ranks of the process group must score the same responses, but they have different ones; gather "
-            "the questions, responses, golds and rewards of all ranks first, by all_gather_object"
-        )
-    found: list[Any] = [None]
-    failure: Exception | None = None
-    if dist.get_rank(group) == 0:
-        try:
-            found = [call()]
-        except Exception as error:  # noqa: BLE001 - the other ranks wait for a broadcast
-            failure = error
-            found = [portable(error)]
-    dist.broadcast_object_list(found, src=dist.get_global_rank(group, 0), group=group)
-    if isinstance(found[0], Exception):
-        raise failure or found[0]
-    result: T = found[0]
-    return result
+    if group is None:
+        return [call()]
+    results: list[Any] = [None] * dist.get_world_size(group)
+    try:
+        own = call()
+    except Exception as error:
+        dist.all_gather_object(results, portable(error), group=group)
+        raise
+    dist.all_gather_object(results, own, group=group)
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
+    return results
 
 
 def portable(error: Exception) -> Exception:

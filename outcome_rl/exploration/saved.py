@@ -2,14 +2,16 @@
 
 import gc
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar
+from typing import Any, NotRequired, TypedDict, TypeVar
 
 from outcome_rl.declared import check_types
 from outcome_rl.exploration.config import ExplorationConfig
+from outcome_rl.exploration.older import upgraded
 from outcome_rl.files import MANIFEST, atomic_folder, check_folder, seal_folder, standing
+from outcome_rl.outcomes.keys import NO_ANSWER, question_key
 from outcome_rl.settings import needing_user
 from outcome_rl_kernels.counts.reference import CountEntries
 from outcome_rl_kernels.counts.snapshot import write_snapshot
@@ -19,7 +21,7 @@ FILES = (MANIFEST, STATE_FILE, COUNTS_FILE)
 FIX = "Continue from another checkpoint, or start with new counts"
 _FUNCTION = "function "  # a saved setting that was a function
 MAX_READS = 10  # of a folder that another process replaces meanwhile
-_FORMAT = "outcome_rl exploration 1"
+_FORMAT, _FORMER_FORMAT = "outcome_rl exploration 2", "outcome_rl exploration 1"
 _OF_SYSTEM = (".DS_Store", ".nfs", ".unfinished-")
 T = TypeVar("T")
 
@@ -27,10 +29,11 @@ T = TypeVar("T")
 class _State(TypedDict):
     """A saved state, without the counts."""
 
-    outcomes: dict[str, Any]
-    solved: dict[str, bool]
+    texts: dict[str, list[int | str]]  # question id -> key, text, key, text, ... of its outcomes, oldest first
+    golds: dict[str, str]
     batches: int
     id_source: str
+    former: NotRequired[bool]  # an older version has written it, see `older`
 
 
 class StateInMemory(_State):
@@ -50,6 +53,32 @@ def check_state(name: str, state: Any, declared: type) -> None:
         check_types("it", [state], declared)
     except ValueError as error:
         raise ValueError(f"{name} is damaged or not an exploration state: {error}. {FIX}") from error
+
+
+def texts_of(state: Mapping[str, Any]) -> dict[str, dict[int, str]]:
+    """Return the texts of a checked state: question id -> key -> text.
+
+    Raises:
+        ValueError: they are no pairs of a key and a text.
+    """
+    texts: dict[str, dict[int, str]] = {}
+    for question_id, flat in state["texts"].items():
+        keys, values = flat[::2], flat[1::2]
+        if len(keys) != len(values) or not ({*map(type, keys)} <= {int} and {*map(type, values)} <= {str}):
+            raise ValueError(
+                f"the exploration state is damaged: the texts of question {question_id!r} must be pairs of a key and a "
+                f"text; got {flat!r:.80}. {FIX}"
+            )
+        texts[question_id] = dict(zip(keys, values, strict=True))
+    return texts
+
+
+def is_whole(entries: CountEntries, texts: Mapping[str, Mapping[int, str]]) -> bool:
+    """Return whether the counts are those of the questions with texts, and each outcome has one."""
+    key_of = {question_id: question_key(question_id) for question_id in texts if question_id.strip()}
+    named = {(key_of.get(question_id), key) for question_id, of_key in texts.items() for key in (*of_key, NO_ANSWER)}
+    counted = {*zip(entries.question_keys.tolist(), entries.outcome_keys.tolist(), strict=True)}
+    return counted <= named and {question for question, _ in counted} == {question for question, _ in named}
 
 
 def check_replaceable(folder: Path) -> None:
@@ -111,6 +140,8 @@ def read_state(folder: Path) -> dict[str, Any]:
         state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged: {error}. {FIX}") from error
+    if isinstance(state, dict) and state.get("format") == _FORMER_FORMAT:
+        state = upgraded(str(path), state) | {"format": _FORMAT}
     check_state(str(path), state, _StateInFile)
     if state["format"] != _FORMAT:
         raise ValueError(f"{path} must have the format {_FORMAT!r}; got {state['format']!r}. {FIX}")

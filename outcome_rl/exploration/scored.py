@@ -30,15 +30,18 @@ class Scored:
     rewards: Tensor  # (N,) float32, or the floating dtype of the input
     keys: Tensor  # (N,) int64 outcome keys; NO_ANSWER = 0 without an answer
     counts: Tensor  # (N,) int64, how often the outcome was sampled for the question before this batch
+    visits: Tensor  # (N,) int64, samples of the question before this batch
+    successes: Tensor  # (N,) int64, correct ones among them
+    distinct: Tensor  # (N,) int64, different answers among them
     advantages: Tensor  # (N,), reward part, in the dtype of the rewards
     bonuses: Tensor  # (N,), exploration part, times its coefficient
     groups: Tensor  # (N,) int64, index of the group, in order of appearance
     gated: Tensor | None  # (N,) bool, whether the curriculum gate leaves out the question; None without a gate
-    answers: list[Answer | None]  # N final answers with their character spans
+    answers: list[Answer | None]  # N final answers with their character spans; another rank's has the text of its class
     solved: list[bool]  # N, whether the response's question was answered correctly so far, this batch included
     answer_mask_mode: AnswerMaskMode  # of the explorer's settings
     judged: bool  # whether correctness is known, from golds or `correct`
-    unresolved: int  # comparisons that failed, timed out or were not started in time, or failed function calls
+    unresolved: int  # responses with a comparison or a function that failed, timed out or was not started in time
     history: dict[str, float]  # metrics of everything sampled so far, this batch included
 
     @cached_property
@@ -65,7 +68,7 @@ class Scored:
         | `outcomes/distinct_in_group_once_solved` * | the same over groups of questions ever solved, if there are any |
         | `outcomes/distinct_in_group_never_solved` * | the same over questions never solved so far, if there are any |
         | `outcomes/no_answer_rate` | responses without an answer / responses |
-        | `outcomes/unresolved` | comparisons and outcome functions that failed, timed out or were not started in time |
+        | `outcomes/unresolved` | responses whose comparison or function failed, timed out or did not start |
         | `exploration/bonus_mean` | bonus times coefficient, mean over responses |
         | `exploration/bonus_abs_mean` | its absolute value, mean over responses |
         | `exploration/gated_groups` | groups that the curriculum gate leaves out / groups, with a gate |

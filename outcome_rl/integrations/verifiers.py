@@ -22,9 +22,9 @@ from outcome_rl.exploration.scored import Scored
 from outcome_rl.integrations.adapter import check_mask_mode, score
 from outcome_rl.outcomes.answer_mask import Tokenizer, decode_completion
 from outcome_rl.outcomes.batch import Batch
-from outcome_rl.outcomes.comparisons import Text, needs_judge
 from outcome_rl.outcomes.grader import MAX_LOGGED_CHARS, MathVerifyPool
-from outcome_rl.outcomes.keys import canonical_text
+from outcome_rl.outcomes.keys import equivalent
+from outcome_rl.outcomes.matcher import can_vote
 from outcome_rl.outcomes.refutation import refuted
 from outcome_rl.rows import filled_text
 from outcome_rl_kernels.advantages.groups import Scale
@@ -153,12 +153,12 @@ def _pool(timeout_s: float) -> MathVerifyPool:
 def _grade(gold: str, prediction: str, timeout_s: float) -> float:
     if not gold.strip() or not prediction.strip():
         return 0.0
-    # Open: keys only find equal answers, and math-verify decides all others, as in verifiers.
-    a, b = (Text(canonical_text(form), form.strip(), is_open=True) for form in (gold, prediction))
-    if not needs_judge(a, b):
-        return float(a.identity == b.identity)
-    (result,) = _pool(timeout_s).compare([(a.form, b.form)])
+    # Keys only find equal answers, and math-verify decides all others, as in verifiers.
+    pair = gold.strip(), prediction.strip()
+    if equivalent(*pair) or not can_vote(*pair):
+        return float(equivalent(*pair))
+    (result,) = _pool(timeout_s).compare([pair])
     if result not in ("equal", "different"):
-        shown = " and ".join(repr(text.form[:MAX_LOGGED_CHARS]) for text in (a, b))
+        shown = " and ".join(repr(text[:MAX_LOGGED_CHARS]) for text in pair)
         raise RuntimeError(f"math-verify has no result ({result}, limit {timeout_s} s) for {shown}")
-    return float(result == "equal" and not refuted(a.form, b.form))
+    return float(result == "equal" and not refuted(*pair))

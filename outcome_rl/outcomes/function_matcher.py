@@ -3,64 +3,36 @@
 It has the methods of `OutcomeMatcher`, which compares the final answers of mathematics.
 """
 
+import ast
+import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from outcome_rl.outcomes.batch import Batch, Row
-from outcome_rl.outcomes.comparisons import Progress
 from outcome_rl.outcomes.extraction.answer import Answer
 from outcome_rl.outcomes.functions import (
+    MAX_SHOWN_CHARS,
     Failure,
     Found,
-    OutcomeFunction,
     boolean,
     check_callable,
-    identity,
     load_function,
     not_ending_the_process,
+    shown,
     value_of,
     wrapped,
 )
 from outcome_rl.outcomes.keys import NO_ANSWER, hash_key
-from outcome_rl.outcomes.kinds import OutcomeKind, Outcomes, golds_differ
+from outcome_rl.outcomes.kinds import OutcomeKind, Outcomes, Progress, Texts, empty_golds, golds_of, value_key
 
 logger = logging.getLogger(__name__)
 
-MAX_SHOWN_CHARS = 240
+MAX_GOLDS = 1 << 16
 MAX_LOGGED_FAILURES = 5  # of one call
-
-
-@dataclass
-class _Question:
-    """The gold answer of a question, and a text of every outcome seen so far."""
-
-    gold: str | None = None
-    gold_key: int = NO_ANSWER
-    shown: dict[int, str] = field(default_factory=dict)  # key -> text for people
-
-    def snapshot(self) -> Any:
-        return self.gold, self.gold_key, len(self.shown)
-
-    def restore(self, snapshot: Any) -> None:
-        self.gold, self.gold_key, number = snapshot
-        while len(self.shown) > number:
-            self.shown.popitem()  # the outcomes that were added last
-
-    def texts(self) -> dict[int, str]:
-        return dict(self.shown)
-
-    def state(self) -> list[Any]:
-        return [self.gold, self.gold_key, [*self.shown.items()]]
-
-    @classmethod
-    def from_state(cls, question_id: str, state: Sequence[Any]) -> Self:
-        gold, gold_key, shown = state
-        return cls(gold or None, gold_key if gold else NO_ANSWER, dict(shown))
 
 
 class FunctionMatcher(OutcomeKind):
@@ -77,8 +49,6 @@ class FunctionMatcher(OutcomeKind):
             exceptions are raised.
 
     Attributes:
-        bad_golds: question id -> reason why its gold answer is unusable. No response to the question is correct.
-        doubtful_golds: always empty; `OutcomeMatcher` has some.
         rule: name and version of the function; counts made under another rule cannot be mixed with these. Empty for a
             function without a name, whose counts cannot be saved.
 
@@ -93,7 +63,7 @@ class FunctionMatcher(OutcomeKind):
         self, function: str | Callable[..., Any], is_correct: str | Callable[[Any, Row], bool] | None = None
     ) -> None:
         self._function = wrapped(function)
-        super().__init__(self._function.rule, _Question)
+        super().__init__(self._function.rule)
         arguments = "(value, example)"
         if isinstance(is_correct, str):
             self._is_correct: Callable[[Any, Row], bool] | None = load_function(is_correct, arguments)
@@ -102,21 +72,24 @@ class FunctionMatcher(OutcomeKind):
             if is_correct is not None:
                 check_callable("is_correct", is_correct, arguments)
         self._ever_worked = False
+        self._golds: dict[tuple[str, str], Found | Failure] = {}  # question and gold -> its outcome, of the last ones
 
     def classify(
         self,
-        question_ids: Batch | Sequence[str],
+        batch: Batch | Sequence[str],
         responses: Sequence[str] | None = None,
         golds: Sequence[str] | None = None,
         rows: Sequence[Row] | None = None,
         *,
+        texts: Texts | None = None,
         progress: Progress | None = None,
         limit_s: float | None = None,
     ) -> Outcomes:
-        """Classify N responses and decide which are correct; equal responses to a question are classified once.
+        """Call the function on N responses, once for equal ones to a question, and decide which are correct.
 
         Args:
-            question_ids, responses, golds, rows: columns of a `Batch`, or a `Batch` in place of the first.
+            batch, responses, golds, rows: columns of a `Batch`, or a `Batch` in place of the first.
+            texts: not read.
             progress: called as `progress(done, total)` once, after the function.
             limit_s: seconds for all calls of an isolated function together; golds come first. None is no limit.
 
@@ -126,32 +99,58 @@ class FunctionMatcher(OutcomeKind):
             and the log names the first ones.
 
         Raises:
-            TypeError, ValueError: as for `Batch`, a question comes with another gold answer than before, the function
-                failed on every response of its first batch, or `is_correct` returned no boolean. The matcher is then
-                unchanged.
+            TypeError, ValueError: as for `Batch`, the function failed on every response of its first batch, or
+                `is_correct` returned no boolean.
         """
-        batch = Batch.of(question_ids, responses, golds, rows=rows)
+        batch = Batch.of(batch, responses, golds, rows=rows)
         deadline = time.monotonic() + (float("inf") if limit_s is None else limit_s)
         pairs = list(zip(batch.question_ids, batch.responses, strict=True))
-        with self.unless_refused(batch.question_ids):
-            new_golds = self._new_golds(batch)
-            row_of = new_golds | dict(zip(pairs, batch.examples, strict=True))
-            texts = [text for _, text in row_of]
-            results = dict(zip(row_of, self._function.call(texts, [*row_of.values()], deadline), strict=True))
-            found = [results[pair] for pair in pairs]
-            self._check_works(found)
-            for pair in new_golds:
-                self._keep_gold(*pair, results[pair])
-            for question_id in self._without_gold(batch):
-                self._report_gold(question_id, bad="the gold answer '' is empty")
-            self._log_failures({pair: one for pair, one in zip(pairs, found, strict=True) if isinstance(one, Failure)})
-            keys = [self._keep(question_id, one) for (question_id, _), one in zip(pairs, found, strict=True)]
-            gold_keys = [self._questions[question_id].gold_key for question_id in batch.question_ids]
-            correct = list(map(self._correct, found, keys, gold_keys, batch.examples))
+        given = golds_of(batch) if self._is_correct is None else [""] * len(batch)
+        with_gold = list(zip(batch.question_ids, given, strict=True))
+        new = {
+            pair: example
+            for pair, example in zip(with_gold, batch.examples, strict=True)
+            if pair[1].strip() and pair not in self._golds
+        }
+        row_of = new | dict(zip(pairs, batch.examples, strict=True))
+        results = dict(
+            zip(row_of, self._function.call([text for _, text in row_of], [*row_of.values()], deadline), strict=True)
+        )
+        found = [results[pair] for pair in pairs]
+        self._check_works(found)
+        of_gold = {pair: results[pair] if pair in results else self._golds.get(pair) for pair in with_gold}
+        bad = self._bad_golds(batch, of_gold)
+        self.report(bad, {})
+        self._log_failures({pair: one for pair, one in zip(pairs, found, strict=True) if isinstance(one, Failure)})
+        gold_keys = {
+            pair: _key(one) if isinstance(one, Found) and pair[1].strip() else NO_ANSWER
+            for pair, one in of_gold.items()
+        }
+        keys = list(map(_key, found))
+        correct = [
+            self._correct(one, key, gold_keys[gold], example)
+            for one, key, gold, example in zip(found, keys, with_gold, batch.examples, strict=True)
+        ]
+        # A gold that was cut is asked again. The others are kept: a function may be slow.
+        self._golds |= {pair: results[pair] for pair in new if not _is_cut(results[pair])}
+        while len(self._golds) > MAX_GOLDS:
+            del self._golds[next(iter(self._golds))]
         if progress is not None:
             progress(len(pairs), len(pairs))
         failed = sum(isinstance(one, Failure) for one in found)
-        return Outcomes(np.array(keys, np.int64), np.array(correct, bool), list(map(_answer, found)), failed)
+        answers = list(map(_answer, found))
+        return Outcomes(np.array(keys, np.int64), np.array(correct, np.bool_), answers, failed, bad)
+
+    def same_gold(self, a: str, b: str) -> bool:
+        return a == b or self._is_correct is not None
+
+    def key_of(self, key: int, text: str) -> int:
+        """Return the key of a value that version 0.2 counted: it distinguished 1, 1.0 and True."""
+        try:
+            former = json.dumps(ast.literal_eval(text))
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            return key
+        return value_key(former) if hash_key(f"value:{former}") == key else key
 
     def close(self) -> None:
         """Stop the function's processes, if it has any; a later call starts new ones."""
@@ -167,55 +166,15 @@ class FunctionMatcher(OutcomeKind):
             )
         self._ever_worked = self._ever_worked or len(errors) < len(found)
 
-    def _new_golds(self, batch: Batch) -> dict[tuple[str, str], Row]:
-        """Return the data rows of the golds that are not known yet, by question and gold; an empty one is none."""
-        new: dict[tuple[str, str], Row] = {}
-        gold_of: dict[str, str] = {}
-        for question_id, gold, example in self._golds(batch):
-            if not gold.strip():
-                continue
-            question = self._questions.get(question_id)
-            known = None if question is None else question.gold
-            before = gold_of.setdefault(question_id, gold) if known is None else known
-            if before != gold:
-                raise golds_differ(question_id, before, gold)
-            if known is None:
-                new.setdefault((question_id, gold), example)
-        return new
-
-    def _golds(self, batch: Batch) -> Iterable[tuple[str, str, Row]]:
-        """Return question, gold and data row of every response, where golds decide."""
+    def _bad_golds(self, batch: Batch, of_gold: Mapping[tuple[str, str], Found | Failure | None]) -> dict[str, str]:
         if batch.golds is None or self._is_correct is not None:
-            return ()
-        return zip(batch.question_ids, batch.golds, batch.examples, strict=True)
-
-    def _without_gold(self, batch: Batch) -> list[str]:
-        ids = dict.fromkeys(question_id for question_id, gold, _ in self._golds(batch) if not gold.strip())
-        return [id_ for id_ in ids if id_ not in self._questions or self._questions[id_].gold is None]
-
-    def _keep_gold(self, question_id: str, gold: str, found: Found | Failure) -> None:
-        if isinstance(found, Failure) and found.kind == "cut":
-            return  # asked again with the question's next batch
-        question = self._questions.setdefault(question_id, _Question())
-        question.gold = gold
-        if isinstance(found, Found) and found.text:
-            question.gold_key = hash_key(_identity(found))
-            self._report_gold(question_id)
-        else:
-            why = found.reason if isinstance(found, Failure) else "it has no outcome"
-            self._report_gold(question_id, bad=f"the gold answer {gold[:MAX_SHOWN_CHARS]!r}: {why}")
-
-    def _keep(self, question_id: str, found: Found | Failure) -> int:
-        question = self._questions.setdefault(question_id, _Question())
-        text = _identity(found)
-        if not text:
-            return NO_ANSWER
-        key = hash_key(text)
-        if isinstance(found, Found) and (former := hash_key(f"value:{found.text}")) != key:
-            # Version 0.2 distinguished equal values of different types; outcomes that it counted keep their keys.
-            key = former if former in question.shown or former == question.gold_key else key
-        question.shown.setdefault(key, _shown(found))
-        return key
+            return {}
+        bad = empty_golds(batch)
+        for (question_id, gold), one in of_gold.items():
+            if one is not None and not _is_cut(one) and (isinstance(one, Failure) or not one.text):
+                why = one.reason if isinstance(one, Failure) else "it has no outcome"
+                bad[question_id] = f"the gold answer {gold[:MAX_SHOWN_CHARS]!r}: {why}"
+        return bad
 
     def _correct(self, found: Found | Failure, key: int, gold_key: int, example: Row) -> bool:
         if key == NO_ANSWER or isinstance(found, Failure):
@@ -242,58 +201,20 @@ class FunctionMatcher(OutcomeKind):
             logger.warning("the outcome function failed on %d responses of this call in all.", len(failures))
 
 
-class GivenMatcher(FunctionMatcher):
-    """Take the keys that the caller gives, `Batch.outcome_keys`, as outcomes; 0 is no answer."""
-
-    needs_row = False
-    needs_keys = True
-
-    def __init__(self) -> None:
-        # Under this name version 0.2 has saved such counts.
-        super().__init__(OutcomeFunction(_given, name="outcome_rl.outcomes.functions:given"))
-
-    def classify(  # type: ignore[override]
-        self, question_ids: Any, *columns: Any, progress: Any = None, limit_s: float | None = None, **named: Any
-    ) -> Outcomes:
-        """Classify N keys.
-
-        Raises:
-            TypeError, ValueError: as for `Batch`, there are golds, or the keys are not N integers.
-        """
-        batch = Batch.of(question_ids, *columns, **named)
-        if batch.golds is not None:
-            raise ValueError("golds cannot be compared with given outcomes; pass golds=None and correct")
-        keys = np.asarray(getattr(batch.outcome_keys, "cpu", lambda: batch.outcome_keys)())
-        if keys.shape != (len(batch),) or keys.dtype.kind not in "iu":
-            raise ValueError(
-                f"outcome_keys must be {len(batch)} integers, one per response; got {keys.dtype} of shape {keys.shape}"
-            )
-        batch = replace(batch, responses=[str(key) for key in keys.tolist()])
-        return super().classify(batch, progress=progress, limit_s=limit_s)
+def _is_cut(found: Found | Failure) -> bool:
+    return isinstance(found, Failure) and found.kind == "cut"
 
 
-def _given(key: str, example: Row) -> int | None:
-    return int(key) or None
-
-
-def _identity(found: Found | Failure) -> str:
-    """Return the text whose hash is the outcome's key; empty for no answer."""
+def _key(found: Found | Failure) -> int:
     if isinstance(found, Failure):
-        return "" if found.kind == "cut" else f"failed:{found.kind}"
-    return found.text and f"value:{identity(found.text)}"
-
-
-def _shown(found: Found | Failure) -> str:
-    if isinstance(found, Failure):
-        return f"({found.kind})"
-    value = value_of(found.text)
-    text = value if isinstance(value, str) else repr(value)
-    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}..."
+        return NO_ANSWER if found.kind == "cut" else hash_key(f"failed:{found.kind}")
+    return value_key(found.text) if found.text else NO_ANSWER
 
 
 def _answer(found: Found | Failure) -> Answer | None:
     """Return the outcome as an answer; the span is empty where the function gave none."""
-    if not _identity(found):
+    if _key(found) == NO_ANSWER:
         return None
-    span = (0, 0) if isinstance(found, Failure) else (found.start, found.end)
-    return Answer(_shown(found), *span, "function")
+    if isinstance(found, Failure):
+        return Answer(f"({found.kind})", 0, 0, "function")
+    return Answer(shown(value_of(found.text)), found.start, found.end, "function")

@@ -29,15 +29,21 @@ FailureKind = Literal["timeout", "crash", "memory", "error", "cut"]
 MAX_VALUE_CHARS = 1 << 16
 """Maximum length of an outcome's text; use a digest for longer texts."""
 
+MAX_SHOWN_CHARS = 240
+
 _to_json = json.JSONEncoder().encode  # not json.dumps, which a function may have replaced
 
 
 class Outcome(NamedTuple):
-    """An outcome with the characters `response[start:end]` that spell it, for the answer mask."""
+    """An outcome: its value, the characters `response[start:end]` that spell it, and the key that names it.
+
+    A kind of outcomes may give the key, 0 for no answer; None takes the hash of the value.
+    """
 
     value: Hashable
-    start: int
-    end: int
+    start: int = 0
+    end: int = 0
+    key: int | None = None
 
 
 class Failure(NamedTuple):
@@ -275,7 +281,7 @@ def found(result: Any, length: int) -> Found:
     Raises:
         TypeError, ValueError: it is no outcome, or its span is not in the response.
     """
-    value, start, end = result if isinstance(result, Outcome) else (result, 0, 0)
+    value, start, end, _ = result if isinstance(result, Outcome) else Outcome(result)
     if not (type(start) is int and type(end) is int and 0 <= start <= end <= length):
         raise ValueError(f"the span of an outcome must be in the response of {length} characters; got {start}:{end}")
     value = plain(value)
@@ -291,6 +297,12 @@ def found(result: Any, length: int) -> Found:
 def value_of(text: str) -> Any:
     """Return the value of a canonical text."""
     return _tuples(json.loads(text))
+
+
+def shown(value: Hashable) -> str:
+    """Return the text of a value for people."""
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}..."
 
 
 @functools.lru_cache(maxsize=1 << 12)

@@ -1,66 +1,70 @@
 """Kinds of outcomes: the base class that the `Explorer` relies on, and the kinds that have a name.
 
-A kind reads outcomes from a `Batch`, and remembers the outcomes of each question. `outcome="math"` is a name of this
-module, and "module:Class" imports another kind, which needs no registration:
+A kind is a rule and two pure functions. What it returns depends on nothing but its arguments, so that a response has
+the same outcome in every step, on every rank and in every run:
 
-    class Length(OutcomeKind):
-        rule = "length/1"
+    class Words(OutcomeKind):
+        rule = "words/1"
 
-        def classify(self, batch, **limits): ...   # -> Outcomes
+        def outcome(self, response, row):            # a value, an `Outcome`, or None
+            return len(response.split())
+
+        def is_correct(self, outcome, gold, row):    # `outcome.value` is what `outcome` returned
+            return outcome.value == int(gold)
+
+`outcome="my_module:Words"` imports it, without registration. A kind that is slow overrides `classify` in their place,
+which gets all responses of a step at once.
 """
 
 import logging
-import threading
 import warnings
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, NamedTuple, NotRequired, Self, TypedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outcome_rl.declared import check_types
 from outcome_rl.outcomes.batch import Batch, Row
-from outcome_rl.outcomes.comparisons import Progress
 from outcome_rl.outcomes.extraction.answer import Answer
-from outcome_rl.outcomes.fork_locks import lock_of
+from outcome_rl.outcomes.functions import Outcome, boolean, found, identity, shown, value_of
+from outcome_rl.outcomes.keys import NO_ANSWER, hash_key
 
 logger = logging.getLogger(__name__)
 
 NAMED = {
     "math": "outcome_rl.outcomes.matcher:OutcomeMatcher",
-    "given": "outcome_rl.outcomes.function_matcher:GivenMatcher",
+    "given": "outcome_rl.outcomes.given:GivenMatcher",
 }
 """Names of kinds, and the classes that they stand for."""
+
+MAX_SAID = 1 << 16
+Progress = Callable[[int, int], None]
+Texts = Mapping[str, Mapping[int, str]]
+"""Question id -> key of an outcome -> the text that it was first counted with, in that order."""
 
 
 class Outcomes(NamedTuple):
     """Outcomes of N responses.
 
-    - `keys` (N,) int64: the outcome class of each response; `NO_ANSWER` = 0 without an answer.
-    - `correct` (N,) bool: whether that class is the class of the question's gold answer.
-    - `answers`, N entries: the extracted answers with their spans; None without an answer.
-    - `unresolved`: number of comparisons in this call that failed, timed out or were not started in time, which are
-      logged and count as "different"; for an outcome function, the number of responses on which it failed.
+    - `keys` (N,) int64: the outcome of each response; `NO_ANSWER` = 0 without an answer.
+    - `correct` (N,) bool.
+    - `answers`, N entries: the answers with their spans; None without an answer.
+    - `unresolved`: responses of which the outcome or the correctness could not be computed: a comparison or a function
+      failed, ran out of time or was not started in time. They are not correct.
+    - `bad_golds`: question id -> reason why its gold answer is unusable.
+    - `doubtful_golds`: question id -> reason to check its gold answer, which is used.
     """
 
     keys: NDArray[np.int64]
     correct: NDArray[np.bool_]
     answers: list[Answer | None]
-    unresolved: int
+    unresolved: int = 0
+    bad_golds: Mapping[str, str] = {}
+    doubtful_golds: Mapping[str, str] = {}
 
 
-class OutcomeKind(ABC):
-    """A way to read outcomes from responses, which remembers the outcomes of each question.
-
-    A subclass needs `rule` and `classify`. To list and save outcomes, it keeps the state of each question in
-    `_questions`; a class without state leaves that empty.
-
-    Args:
-        rule: as the attribute; None takes the class's.
-        question_type: class of the states of questions, with `texts()`, `state()`, `from_state(question_id, state)`,
-            and with `snapshot()` and `restore(snapshot)`, which take back changes.
+class OutcomeKind:
+    """A rule from responses to outcomes, without any state but caches: `outcome` and `is_correct`, or `classify`.
 
     Attributes:
         rule: name and version of the mapping from responses to keys; counts made under another rule cannot be mixed
@@ -70,31 +74,63 @@ class OutcomeKind(ABC):
         needs_keys: whether it reads `Batch.outcome_keys` in place of the responses.
         gives_spans: whether every answer has a span, so that the answer mask covers it.
         reads_answers: whether `classify_answers` takes final answers that were extracted before, and not whole texts.
-        bad_golds: question id -> reason why its gold answer is unusable.
-        doubtful_golds: question id -> reason to check its gold answer, which is used.
     """
 
     rule: str = ""
     needs_gold = needs_row = needs_keys = gives_spans = reads_answers = False
 
-    def __init__(self, rule: str | None = None, question_type: Any = None) -> None:
+    def __init__(self, rule: str | None = None) -> None:
         if rule is not None:
             self.rule = rule
-        self.bad_golds: dict[str, str] = {}
-        self.doubtful_golds: dict[str, str] = {}
-        self._question_type = question_type
-        self._questions: dict[str, Any] = {}
-        self._lock = lock_of(self, threading.RLock)
-        self._guarded = False
 
     @classmethod
     def from_settings(cls, settings: Any) -> Self:
         """Return a new kind with the settings of an `ExplorationConfig`."""
         return cls()
 
-    @abstractmethod
-    def classify(self, batch: Batch, *, progress: Progress | None = None, limit_s: float | None = None) -> Outcomes:
-        """Classify N responses; `limit_s` bounds the seconds that slow comparisons or calls take together."""
+    def outcome(self, response: str, row: Row) -> Any:
+        """Return the outcome of a response, a value as of an outcome function or an `Outcome`; None is no answer."""
+        raise NotImplementedError(f"{type(self).__name__} must define outcome and is_correct, or classify")
+
+    def is_correct(self, outcome: Outcome, gold: str, row: Row) -> bool:
+        """Return whether an outcome, which is never "no answer", is correct."""
+        raise NotImplementedError(f"{type(self).__name__} must define outcome and is_correct, or classify")
+
+    def classify(
+        self,
+        batch: Batch,
+        *,
+        texts: Texts | None = None,
+        progress: Progress | None = None,
+        limit_s: float | None = None,
+    ) -> Outcomes:
+        """Read the outcomes of N responses, and decide which are correct.
+
+        Args:
+            batch: columns; an empty gold is none, and a response without a gold is not correct.
+            texts: the outcomes of earlier calls, for a kind that asks whether a new text equals one of these.
+            progress: called as `progress(done, total)` during slow comparisons.
+            limit_s: seconds that slow comparisons or calls may take together; None is no limit.
+        """
+        golds = golds_of(batch)
+        rows = list(zip(batch.question_ids, batch.responses, golds, strict=True))
+        of_row: dict[tuple[str, str, str], tuple[Outcome, bool]] = {}
+        for row, example in zip(rows, batch.examples, strict=True):
+            if row not in of_row:
+                _, response, gold = row
+                outcome = keyed(self.outcome(response, example), len(response))
+                judged = outcome.key != NO_ANSWER and bool(gold.strip())
+                correct = judged and boolean("is_correct", self.is_correct(outcome, gold, example))
+                of_row[row] = outcome, correct
+        bad = {} if batch.golds is None else empty_golds(batch)
+        self.report(bad, {})
+        found = [of_row[row] for row in rows]
+        return Outcomes(
+            np.array([outcome.key for outcome, _ in found], np.int64),
+            np.array([correct for _, correct in found], np.bool_),
+            [answer_of(outcome) for outcome, _ in found],
+            bad_golds=bad,
+        )
 
     def classify_answers(
         self,
@@ -113,88 +149,20 @@ class OutcomeKind(ABC):
         """Return the part of a response that `classify_answers` needs, by default all of it; None is no answer."""
         return response
 
-    @contextmanager
-    def unless_refused(self, question_ids: Iterable[str]) -> Iterator[None]:
-        """Undo all changes to these questions if the body raises; the lock is held meanwhile."""
-        with self._lock:
-            if self._guarded:  # by a caller, which takes back what this call changes
-                yield
-                return
-            known = {id_: self._questions.get(id_) for id_ in dict.fromkeys(question_ids)}
-            before = [(id_, one, one and one.snapshot()) for id_, one in known.items()]
-            reported = self.bad_golds, self.doubtful_golds
-            reasons = [{id_: one[id_] for id_ in known if id_ in one} for one in reported]
-            try:
-                self._guarded = True
-                yield
-            except BaseException:
-                for id_, question, snapshot in before:
-                    if question is None:
-                        self._questions.pop(id_, None)
-                    else:
-                        question.restore(snapshot)
-                for now, then in zip(reported, reasons, strict=True):
-                    for id_ in known:
-                        now.pop(id_, None)
-                    now.update(then)
-                raise
-            finally:
-                self._guarded = False
+    def same_gold(self, a: str, b: str) -> bool:
+        """Return whether two gold answers, neither of them empty, are the same."""
+        return a == b
 
-    def forget(self, question_ids: Iterable[str]) -> None:
-        """Drop the outcomes of some questions; a later call treats them as new, but reports no gold answer twice.
+    def reads(self, rule: str) -> bool:
+        """Return whether `key_of` has a key of this rule for every outcome that was counted under another one."""
+        return rule == self.rule
 
-        Use it after evaluations, whose outcomes must neither affect the next evaluation nor fill checkpoints.
-        """
-        with self._lock:
-            for question_id in question_ids:
-                self._questions.pop(question_id, None)
+    def key_of(self, key: int, text: str) -> int:
+        """Return the key, under this rule, of an outcome of an older one, from its key there and its text."""
+        return key
 
-    def representatives(self, question_id: str) -> dict[int, str]:
-        """Return one text of each outcome of a question by its key; an `OutcomeMatcher` includes the gold's."""
-        with self._lock:
-            question = self._questions.get(question_id)
-            return {} if question is None else question.texts()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state needed to continue with the same outcomes, as values that JSON can hold."""
-        with self._lock:
-            questions = {question_id: question.state() for question_id, question in self._questions.items()}
-            golds = {
-                name: {question_id: why for question_id, why in reasons.items() if question_id in questions}
-                for name, reasons in (("bad_golds", self.bad_golds), ("doubtful_golds", self.doubtful_golds))
-            }
-            return {"rule": self.rule, "questions": questions, **golds}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Replace the outcomes of this kind with saved ones.
-
-        Raises:
-            ValueError: they were made under another rule, because their keys would not match new keys, or are damaged.
-        """
-        if state.get("rule") != self.rule:
-            raise ValueError(
-                f"state must have the outcome rule {self.rule!r} of this matcher; got {state.get('rule')!r}. Use the "
-                "equivalence or outcome function, and the version, that the state was made with, or start without it."
-            )
-        try:
-            check_types("it", [state], _State)
-            questions = {
-                question_id: self._question_type.from_state(question_id, saved)
-                for question_id, saved in state["questions"].items()
-            }
-            check_types("a question", questions.values(), self._question_type)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            why = error if type(error) is ValueError else repr(error)
-            raise ValueError(
-                f"the state of the outcomes is damaged: {why}. Continue from another state, or start without it"
-            ) from error
-        bad_golds, doubtful_golds = dict(state["bad_golds"]), dict(state.get("doubtful_golds", {}))
-        with self._lock:
-            self._questions, self.bad_golds, self.doubtful_golds = questions, bad_golds, doubtful_golds
-
-    def close(self) -> None:  # noqa: B027 - most kinds have no processes
-        """Stop the processes, if there are any; outcomes are kept, and a later call starts new processes."""
+    def close(self) -> None:
+        """Stop the processes, if there are any; a later call starts new ones."""
 
     def __enter__(self) -> Self:
         return self
@@ -202,26 +170,61 @@ class OutcomeKind(ABC):
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _report_gold(self, question_id: str, bad: str = "", doubt: str = "") -> None:
-        """Note why a gold answer is unusable or doubtful, and say so unless it was said before `forget`."""
-        known = self.bad_golds.pop(question_id, ""), self.doubtful_golds.pop(question_id, "")
-        if bad:
-            self.bad_golds[question_id] = bad
-            if bad != known[0]:
-                message = f"question {question_id!r}: {bad}; no response to it will count as correct."
-                warnings.warn(message, stacklevel=2)
-        if doubt:
-            self.doubtful_golds[question_id] = doubt
-            if doubt != known[1]:
-                logger.warning("question %r: %s.", question_id, doubt)
+    def report(self, bad_golds: Mapping[str, str], doubtful_golds: Mapping[str, str]) -> None:
+        """Say why golds are unusable or doubtful, each of them once."""
+        said: dict[tuple[str, str], None] = self.__dict__.setdefault("_said", {})
+        for golds, say in ((bad_golds, _warn), (doubtful_golds, logger.warning)):
+            for one in golds.items():
+                if one not in said:
+                    said[one] = None
+                    say("question %r: %s.", *one)
+        while len(said) > MAX_SAID:
+            said.pop(next(iter(said)), None)
 
 
-class _State(TypedDict):
-    """The state of a kind, in which each kind saves its questions in its own way."""
+def _warn(text: str, question_id: str, why: str) -> None:
+    warnings.warn(f"{text.rstrip('.') % (question_id, why)}; no response to it will count as correct.", stacklevel=4)
 
-    questions: dict[str, Any]
-    bad_golds: dict[str, str]
-    doubtful_golds: NotRequired[dict[str, str]]
+
+def keyed(result: Any, length: int) -> Outcome:
+    """Return the result of a kind for a response of that many characters as an `Outcome` with its key.
+
+    Raises:
+        TypeError, ValueError: as `found`.
+    """
+    if isinstance(result, Outcome) and result.key is not None:
+        return result
+    text, start, end = found(result, length)
+    return Outcome(value_of(text), start, end, value_key(text)) if text else Outcome(None, key=NO_ANSWER)
+
+
+def value_key(text: str) -> int:
+    """Return the key of the value with this canonical text."""
+    return hash_key(f"value:{identity(text)}")
+
+
+def answer_of(outcome: Outcome) -> Answer | None:
+    """Return an outcome of a function as an answer; the span is empty where the function gave none."""
+    if outcome.key == NO_ANSWER:
+        return None
+    return Answer(shown(outcome.value), outcome.start, outcome.end, "function")
+
+
+def empty_golds(batch: Batch) -> dict[str, str]:
+    """Return the questions of a batch that have no gold answer in any row, each with that as the reason."""
+    golds = zip(batch.question_ids, batch.golds or (), strict=False)
+    given = {question_id for question_id, gold in golds if gold.strip()}
+    return dict.fromkeys((id_ for id_ in batch.question_ids if id_ not in given), "the gold answer '' is empty")
+
+
+def golds_of(batch: Batch) -> list[str]:
+    """Return the gold of each response, empty for none; one that any row of a question has holds for all of them."""
+    golds = [""] * len(batch) if batch.golds is None else batch.golds
+    known = {question_id: gold for question_id, gold in zip(batch.question_ids, golds, strict=True) if gold.strip()}
+    return [
+        gold if gold.strip() else known.get(question_id, "")
+        for question_id, gold in zip(batch.question_ids, golds, strict=True)
+    ]
 
 
 def golds_differ(question_id: str, before: str, gold: str) -> ValueError:

@@ -87,7 +87,6 @@ def _classified(path: Path, exploration: ExplorationConfig) -> list[tuple[NDArra
         )
     questions = read_sample_file(path, from_text=not matcher.reads_answers, extract=matcher.extract).questions
     with matcher:
-        outcomes, _ = classify_samples(matcher, questions)
-        bad = matcher.bad_golds
-        pairs = zip(questions, outcomes, strict=True)
-        return [outcome for question, outcome in pairs if question.question_id not in bad]
+        outcomes, found = classify_samples(matcher, questions)
+    pairs = zip(questions, outcomes, strict=True)
+    return [outcome for question, outcome in pairs if question.question_id not in found.bad_golds]

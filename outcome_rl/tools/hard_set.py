@@ -16,9 +16,8 @@ import numpy as np
 
 from outcome_rl.analyze import classify_samples
 from outcome_rl.grpo.types import ProblemSet
-from outcome_rl.outcomes.comparisons import Progress
 from outcome_rl.outcomes.keys import NO_ANSWER
-from outcome_rl.outcomes.kinds import OutcomeKind
+from outcome_rl.outcomes.kinds import OutcomeKind, Progress
 from outcome_rl.sample_files import Question, read_sample_file
 from outcome_rl.tools.sample import Sampler
 
@@ -52,7 +51,7 @@ def find_hard(
 
     Returns:
         The statistics of every problem, and the ids of the hard ones. A problem whose gold answer cannot be compared
-        (`matcher.bad_golds`) is not hard; it is dropped after the first round.
+        (`Outcomes.bad_golds`) is not hard; it is dropped after the first round.
     """
     statistics: dict[str, Statistics] = {}
     questions = {problem.id: Question(problem.id, problem.answer, [], []) for problem in dataset.problems}
@@ -66,14 +65,14 @@ def find_hard(
             sampler.fill(path, left, sampling, name, progress)
         for question in read_sample_file(path).questions:
             questions[question.question_id].answers.extend(question.answers)
-        outcomes, _ = classify_samples(matcher, [questions[problem.id] for problem in left.problems])
+        outcomes, found = classify_samples(matcher, [questions[problem.id] for problem in left.problems])
         unsolved = []
         for row, (problem, (keys, correct)) in enumerate(zip(left.problems, outcomes, strict=True)):
             answers = keys[keys != NO_ANSWER]
             statistics[problem.id] = Statistics(
                 problem.id, len(keys), int(correct.sum()), len(np.unique(answers)), len(keys) - len(answers)
             )
-            if not correct.any() and problem.id not in matcher.bad_golds:
+            if not correct.any() and problem.id not in found.bad_golds:
                 unsolved.append(row)
         left = left.select(unsolved)
         drawn = total

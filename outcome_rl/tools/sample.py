@@ -25,8 +25,8 @@ from outcome_rl.grpo.run.checkpoint import check_same_run
 from outcome_rl.grpo.run.run_lock import only_run_in
 from outcome_rl.grpo.types import ProblemSet
 from outcome_rl.metrics import macro_average
-from outcome_rl.outcomes.comparisons import Progress
 from outcome_rl.outcomes.extraction.response import extract_answer
+from outcome_rl.outcomes.kinds import Progress
 from outcome_rl.settings import settings_of
 from outcome_rl.tools.find_model import find_model
 

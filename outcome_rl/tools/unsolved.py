@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.exploration.explorer import Explorer
-from outcome_rl.exploration.questions import QuestionHistory
+from outcome_rl.exploration.history import QuestionHistory
 from outcome_rl.grpo.run.checkpoint import CHECKPOINTS, latest_checkpoint
 from outcome_rl.outcomes.kinds import NAMED
 

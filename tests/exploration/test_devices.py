@@ -18,6 +18,7 @@ from outcome_rl.exploration import explorer as module
 from outcome_rl.exploration import scored as scored_module
 from outcome_rl.exploration.columns import move
 from outcome_rl.exploration.explorer import device_of_counts
+from outcome_rl.exploration.history import Totals
 from outcome_rl_kernels.counts.reference import CountEntries, Past
 
 META, CPU = torch.device("meta"), torch.device("cpu")
@@ -70,7 +71,7 @@ def test_random_steps_equal_those_on_the_cpu(config: ExplorationConfig, steps: l
         on_gpu.count(["q1"], [r"\boxed{9}"], ["1"])
     left, right = on_cpu.counts.state_dict(), on_gpu.counts.state_dict()
     assert all(torch.equal(left[name], right[name].cpu()) for name in CountEntries._fields)
-    assert on_gpu._num_counted == len(on_gpu.counts)
+    assert on_gpu._totals() == Totals.of(on_gpu.counts) == Totals.of(on_cpu.counts)
 
 
 def test_state_moves_between_devices(tmp_path: Path) -> None:
@@ -101,7 +102,7 @@ def test_one_copy_there_and_one_back(
 ) -> None:
     explorer, copies = Explorer(config), []
     explorer.counts.device, explorer.counts.impl, explorer.counts.table = META, "triton", _OnMeta()
-    explorer._known_table = explorer.counts.table  # so that it is not read as one that a user has put there
+    explorer._known = (explorer.counts.table, Totals())  # so that it is not read as one that a user has put there
 
     def there(tensors: list[Tensor], device: torch.device) -> list[Tensor]:
         copies.append(device.type)

@@ -171,7 +171,7 @@ def test_what_was_filtered_out_is_counted() -> None:
     rows = arguments([(0, 0, 1, 1.0), (0, 0, 0, 0.0), (1, 0, 3, 0.0)])
     other.score(**rows)
     explorer.count(rows["question_ids"], rows["responses"], rows["golds"])
-    assert explorer.state_dict()["solved"] == other.solved == {"q0": True, "q1": False}
+    assert explorer.solved == other.solved == {"q0": True, "q1": False}
     assert all(map(torch.equal, explorer.counts.items(), other.counts.items()))
     explorer.count([], [], [])  # nothing was filtered out
     assert int(explorer.counts.items().counts.sum()) == 3
@@ -460,14 +460,13 @@ def test_two_processes_equal_one(tmp_path: Path) -> None:
     for rank in (first, second):
         for name in ("steps", "counts", "solved"):
             assert rank[name] == alone[name]
-        other_gold, *others = rank["errors"][:3]
+        other_gold, two_golds, one_fails = rank["errors"]
         assert other_gold.startswith("ValueError: golds must agree for a question")
-        refusal = "ValueError: all ranks of the process group must score the same responses"
-        assert all(other.startswith(refusal) for other in others)
-    assert all(error.startswith("RuntimeError: Explorer.") and "rank 1" in error for error in second["errors"][3:])
-    one, two = (Explorer.load(tmp_path / f"state-{n}") for n in (1, 2))
-    assert one.matcher.state_dict() == two.matcher.state_dict()
-    assert columns(one.score(**batch(9))) == columns(two.score(**batch(9)))
+        assert two_golds.startswith("ValueError: golds must agree for a question: question 'new'")
+        assert one_fails.startswith("TypeError: responses must be strings")
+    files = [sorted((tmp_path / f"state-{name}").iterdir()) for name in ("1-0", "2-0", "2-1")]
+    for same in zip(*files, strict=True):
+        assert len({path.read_bytes() for path in same}) == 1, same
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -3,6 +3,7 @@
 `tests/kernels/advantages/test_estimators_in_numpy.py` has the same for a single process, with many more cases.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,10 @@ def check_method(explorer: Explorer, method: Method, draw: np.random.Generator) 
     past = Past()
     for _ in range(3):
         batch = random_batch(method, draw)
-        groups, scored = past.groups(batch), explorer.score(**responses_of(batch))
+        rows = responses_of(batch)
+        half = len(rows["responses"]) // 2 - 1  # a group spans both ranks
+        own = slice(half) if dist.get_rank() == 0 else slice(half, None)
+        groups, scored = past.groups(batch), explorer.score(**{name: column[own] for name, column in rows.items()})
         # A group without any answer gets no bonus.
         bonuses = [method.bonuses(group) * group.keys.any() for group in groups]
         for found, expected in (
@@ -63,21 +67,24 @@ class Odd(ValueError):
         super().__init__(f"{number} {text}")
 
 
-def refuse(value: object, example: object) -> bool:
-    raise Odd(7, "in is_correct")
+def refuse(value: object, example: Mapping[str, bool]) -> bool:
+    if example["refused"]:
+        raise Odd(7, "in is_correct")
+    return True
 
 
 def check_error(rank: int) -> None:
     explorer = Explorer(outcome=len_of, is_correct=refuse, process_group=dist.group.WORLD)
-    with explorer, pytest.raises(Odd if rank == 0 else RuntimeError, match="7 in is_correct"):
-        explorer.score(["q"] * 2, ["a", "b"], rows=[{}, {}])
+    with explorer, pytest.raises(Odd if rank == 1 else RuntimeError, match="7 in is_correct"):
+        explorer.score(["q"] * 2, ["a", "b"], rows=[{"refused": False}, {"refused": rank == 1}])
+    assert explorer.questions() == {}
 
 
 def len_of(response: str, example: object) -> int:
     return len(response)
 
 
-def test_an_error_of_any_class_reaches_every_rank(tmp_path: Path) -> None:
+def test_an_error_of_one_rank_reaches_every_rank(tmp_path: Path) -> None:
     on_ranks(2, check_error, tmp_path)
 
 

@@ -19,8 +19,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outcome_rl import Batch, Explorer, outcome_function, register_bonus
-from outcome_rl.exploration.saved import STATE_FILE
-from outcome_rl.files import seal_folder
 from outcome_rl_kernels import OutcomeCounts
 
 
@@ -214,51 +212,7 @@ def test_equal_values_are_one_outcome() -> None:
     explorer = Explorer(outcome=lambda response, example: values[response], bonus="ucb", coef=1.0)
     scored = explorer.score(["q"] * 6, list(values), ["one"] * 6)
     assert scored.correct.tolist() == [True, True, True, False, False, False]
-    assert explorer.seen("q") == [("1", 3), ("0.0", 2), (None, 1)]
-
-
-def test_counts_of_version_0_2_keep_their_keys(tmp_path: Path) -> None:
-    """It told True, 1 and 1.0 apart, and wrote each class of answers as a list."""
-    old = Explorer(outcome=functions.length, bonus="ucb")
-    old.score(["q"] * 2, ["a", "a b"], ["a"] * 2)
-    old.save(tmp_path / "values")
-    # The outcome function of that version returned True: its key is the hash of another text.
-    from outcome_rl.outcomes.keys import hash_key
-
-    saved = json.loads((tmp_path / "values" / STATE_FILE).read_text())
-    (gold, _, _), true = saved["outcomes"]["questions"]["q"], hash_key("value:true")
-    saved["outcomes"]["questions"]["q"] = [gold, true, [[true, "True"], [hash_key("value:2"), "2"]]]
-    (tmp_path / "values" / STATE_FILE).write_text(json.dumps(saved))
-    counts = old.counts.state_dict()
-    keys = counts["outcome_keys"].clone()
-    keys[keys == hash_key("value:1")] = true
-    order = keys.argsort()
-    columns = {name: counts[name][order] for name in ("question_keys", "counts", "successes")} | {
-        "outcome_keys": keys[order]
-    }
-    old.counts.load_state_dict(counts | columns)
-    old.counts.save(tmp_path / "values" / "counts.safetensors")
-    seal_folder(tmp_path / "values")
-
-    @outcome_function(name="outcome_functions:length")
-    def now(response: str, example: Mapping[str, Any]) -> Any:
-        return len(response.split()) == 1 or len(response.split())
-
-    loaded = Explorer.load(tmp_path / "values", outcome=now)
-    scored = loaded.score(["q"] * 3, ["x", "x y", "x y z"], ["a"] * 3)
-    assert scored.counts.tolist() == [1, 1, 0]
-    assert scored.correct.tolist() == [True, False, False]
-
-    answers = Explorer()
-    answers.score(["q"] * 2, [text(1), text(2)], ["1"] * 2)
-    answers.save(tmp_path / "answers")
-    saved = json.loads((tmp_path / "answers" / STATE_FILE).read_text())
-    question = saved["outcomes"]["questions"]["q"]
-    flat = question["founders"]
-    question["founders"] = [flat[i : i + 4] for i in range(0, len(flat), 4)]
-    (tmp_path / "answers" / STATE_FILE).write_text(json.dumps(saved))
-    seal_folder(tmp_path / "answers")
-    assert Explorer.load(tmp_path / "answers").state_dict()["outcomes"] == answers.state_dict()["outcomes"]
+    assert explorer.seen("q") == [("1", 3), ("-0.0", 2), (None, 1)]
 
 
 def test_threads_that_score_and_save_see_whole_states(tmp_path: Path) -> None:
@@ -310,23 +264,13 @@ class Stopped(BaseException):
     """As Ctrl-C, which Python raises after any instruction."""
 
 
-@pytest.mark.parametrize("impl", ["auto", "reference"])
-@settings(max_examples=40, deadline=None)
-@given(ROWS, ROWS, st.integers(0, 400))
-def test_a_call_that_is_stopped_at_any_moment_leaves_no_trace(
-    impl: Any, first: list[Any], second: list[Any], lines: int
-) -> None:
-    """Stopped after so many lines of the explorer and of the counts."""
-    explorer = Explorer(bonus="ucb")
-    explorer.counts = OutcomeCounts(rule=explorer.counts.rule, impl=impl)
-    explorer.score(**arguments(first))
-    before, left, samples = state(explorer), lines, explorer.counts.total()
+def stopped_after(lines: int, call: Callable[[], object]) -> bool:
+    """Run a call and stop it after so many lines of this library; return whether it was stopped."""
+    left = lines
 
     def trace(frame: Any, event: str, _: Any) -> Any:
         nonlocal left
-        if not ("exploration" in frame.f_code.co_filename or "counts" in frame.f_code.co_filename):
-            return None
-        if frame.f_code.co_name in ("_unless_refused", "restore", "take_back", "__exit__"):
+        if "outcome_rl" not in frame.f_code.co_filename:
             return None
         if event == "line":
             left -= 1
@@ -337,16 +281,50 @@ def test_a_call_that_is_stopped_at_any_moment_leaves_no_trace(
     tracer = sys.gettrace()
     sys.settrace(trace)
     try:
-        explorer.score(**arguments(second))
+        call()
     except Stopped:
-        sys.settrace(tracer)
-        assert state(explorer) == before
-        assert explorer.counts.total() == samples
-    else:
-        sys.settrace(tracer)
-        assert explorer.counts.total() == samples + len(second)
+        return True
     finally:
         sys.settrace(tracer)
+    return False
+
+
+@pytest.mark.parametrize("impl", ["auto", "reference"])
+@pytest.mark.parametrize("method", ["score", "count"])
+@settings(max_examples=40, deadline=None)
+@given(ROWS, ROWS, st.data())
+def test_a_call_that_is_stopped_at_any_line_leaves_no_trace_or_is_finished(
+    impl: Any, method: str, first: list[Any], second: list[Any], data: Any
+) -> None:
+    names = ["question_ids", "responses", "golds"]
+    columns = arguments(second) if method == "score" else {name: arguments(second)[name] for name in names}
+
+    def fresh() -> Explorer:
+        explorer = Explorer(bonus="ucb")
+        explorer.counts = OutcomeCounts(64, rule=explorer.counts.rule, impl=impl)
+        explorer.score(**arguments(first))
+        return explorer
+
+    explorer, finished = fresh(), fresh()
+    getattr(finished, method)(**columns)
+    before, after, batches = state(explorer), state(finished), explorer.batches
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        stopped = stopped_after(data.draw(st.integers(0, 1500)), lambda: getattr(explorer, method)(**columns))
+    free: list[bool] = []
+    thread = threading.Thread(target=lambda: free.append(explorer._lock.acquire(timeout=5)))
+    thread.start()
+    thread.join()
+    assert free == [True], "the call holds the lock"
+    explorer._lock = threading.RLock()  # the thread that took it has ended
+    ended = state(explorer)
+    assert ended == after if not stopped or explorer.batches > batches else ended in (before, after)
+    # and the next call counts on from there
+    expected = fresh()
+    if ended == after:
+        getattr(expected, method)(**columns)
+    assert expected.score(**arguments(first)).metrics == explorer.score(**arguments(first)).metrics
+    assert state(expected) == state(explorer)
 
 
 def test_count_takes_keys_only_where_score_does() -> None:

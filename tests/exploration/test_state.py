@@ -26,6 +26,11 @@ from outcome_rl.exploration.saved import COUNTS_FILE, STATE_FILE
 from outcome_rl.files import MANIFEST, seal_folder
 
 
+def facts(explorer: Explorer) -> dict[str, Any]:
+    """All of a state but the counts, and where the ids are from."""
+    return {name: value for name, value in explorer.state_dict().items() if name not in ("counts", "id_source")}
+
+
 @settings(max_examples=15, deadline=None)
 @given(st.lists(ROWS, min_size=1, max_size=4), st.data())
 def test_a_run_that_was_saved_and_loaded_equals_one_that_was_not(
@@ -48,8 +53,8 @@ def test_a_run_that_was_saved_and_loaded_equals_one_that_was_not(
         assert columns(loaded.score(**arguments(rows))) == columns(in_memory.score(**arguments(rows))) == expected
     for continued in (loaded, in_memory):
         assert continued.solved == whole.solved
-        assert continued.matcher.state_dict() == whole.matcher.state_dict()
         assert all(map(torch.equal, continued.counts.items(), whole.counts.items()))
+        assert facts(continued) == facts(whole)
 
 
 @pytest.fixture
@@ -63,7 +68,9 @@ def saved(tmp_path: Path) -> Path:
 def test_the_state_is_files_that_hold_no_code(saved: Path) -> None:
     assert {path.name for path in saved.parent.rglob("*") if path.is_file()} == {COUNTS_FILE, STATE_FILE, MANIFEST}
     state = json.loads((saved / STATE_FILE).read_text())
-    assert state["solved"] == {"q0": True, "q1": False}
+    assert {name: texts[1::2] for name, texts in state["texts"].items()} == {"q0": ["1", "2"], "q1": []}
+    assert state["golds"] == {"q0": "1", "q1": "2"}
+    assert state.keys() == {"format", "config", "texts", "golds", "batches", "id_source"}
     torch.save(Explorer.load(saved).state_dict(), saved / "state.pt")
     torch.load(saved / "state.pt", weights_only=True)  # tensors and plain values alone
 
@@ -112,15 +119,27 @@ def foreign_json(folder: Path) -> None:
     (folder / STATE_FILE).write_text('{"step": 3}')
 
 
-def no_classes(folder: Path) -> None:
+def no_texts(folder: Path) -> None:
     state = json.loads((folder / STATE_FILE).read_text())
-    state["outcomes"].pop("questions")
+    state.pop("texts")
     (folder / STATE_FILE).write_text(json.dumps(state))
 
 
-def wrong_solved(folder: Path) -> None:
+def wrong_golds(folder: Path) -> None:
     state = json.loads((folder / STATE_FILE).read_text())
-    (folder / STATE_FILE).write_text(json.dumps(state | {"solved": ["q0"]}))
+    (folder / STATE_FILE).write_text(json.dumps(state | {"golds": ["q0"]}))
+
+
+def one_text_less(folder: Path) -> None:
+    state = json.loads((folder / STATE_FILE).read_text())
+    del state["texts"]["q0"][:2]
+    (folder / STATE_FILE).write_text(json.dumps(state))
+
+
+def half_a_pair(folder: Path) -> None:
+    state = json.loads((folder / STATE_FILE).read_text())
+    del state["texts"]["q0"][0]
+    (folder / STATE_FILE).write_text(json.dumps(state))
 
 
 def unknown_setting(folder: Path) -> None:
@@ -142,8 +161,10 @@ def other_counts(folder: Path) -> None:
         (lambda folder: (folder / COUNTS_FILE).write_bytes(b"\0" * 20), ValueError, COUNTS_FILE),
         (damage_json, ValueError, STATE_FILE),
         (foreign_json, ValueError, STATE_FILE),
-        (no_classes, ValueError, "questions"),
-        (wrong_solved, ValueError, "solved"),
+        (no_texts, ValueError, "texts"),
+        (wrong_golds, ValueError, "golds"),
+        (one_text_less, ValueError, "belong to different runs or steps"),
+        (half_a_pair, ValueError, "pairs of a key and a text"),
         (unknown_setting, ValueError, "bonuss"),
         (other_counts, ValueError, "belong to different runs or steps"),
     ],
@@ -203,7 +224,7 @@ def test_a_forged_state_is_refused_in_a_line_or_continues(kind: str, data: Any) 
             refusal = str(error)
         assert "\n" not in refusal
         if refusal:
-            assert continued.matcher.state_dict() == state["outcomes"]
+            assert facts(continued) == facts(explorer)
             return
         continued.score(["q", "r"], [text(7), text(1)], correct=[True, False])
         assert continued.seen("q")
@@ -211,7 +232,7 @@ def test_a_forged_state_is_refused_in_a_line_or_continues(kind: str, data: Any) 
         explorer.load_state_dict(
             json.loads(json.dumps(continued.state_dict() | {"counts": 0})) | {"counts": continued.counts.state_dict()}
         )
-        assert explorer.matcher.state_dict() == continued.matcher.state_dict()
+        assert facts(explorer) == facts(continued)
 
 
 def test_counts_under_another_outcome_rule_are_refused(saved: Path) -> None:
@@ -237,7 +258,7 @@ def test_a_state_that_is_refused_changes_nothing() -> None:
         with pytest.raises(ValueError, match="damaged"):
             explorer.load_state_dict({key: value for key, value in other.state_dict().items() if key != name})
     broken = other.state_dict()
-    del broken["outcomes"]["bad_golds"]
+    broken["texts"]["r"].pop()
     with pytest.raises(ValueError, match="damaged"):
         explorer.load_state_dict(broken)
     after = explorer.state_dict()

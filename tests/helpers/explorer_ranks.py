@@ -41,7 +41,7 @@ def columns(scored: Any) -> dict[str, Any]:
     names = ("correct", "rewards", "keys", "counts", "advantages", "bonuses", "groups")
     return {name: getattr(scored, name).tolist() for name in names} | {
         "metrics": scored.metrics,
-        "answers": [None if answer is None else tuple(answer) for answer in scored.answers],
+        "answers": [None if answer is None else tuple(answer[:3]) for answer in scored.answers],
     }
 
 
@@ -63,20 +63,26 @@ def main(folder: Path) -> None:
         group = dist.group.WORLD
     settings: dict[str, Any] = {"adv_estimator": "beta_bernoulli", "bonus": "ucb_con+batch", "coef": [0.2, 0.5]}
     explorer = Explorer(**settings, gate=[3, 0.1, 0.6], process_group=group, workers=1)
-    steps = [columns(explorer.score(**batch(step))) for step in range(3)]
+
+    def own(step: int) -> dict[str, Any]:
+        """This rank's part of a batch; its groups span ranks."""
+        whole = batch(step)
+        bounds = [len(whole["golds"]) * end // world_size for end in (rank, rank + 1)]
+        return {name: column[slice(*bounds)] for name, column in whole.items()}
+
+    steps = [columns(explorer.score(**own(step))) for step in range(3)]
+    explorer.count(*(own(3)[name] for name in ("question_ids", "responses", "golds")))
     errors = []
     if group is not None:
-        other_gold = {**batch(0), "golds": ["11" for _ in batch(0)["golds"]]}
-        other_texts = {**batch(0), "responses": [text.replace("1", str(rank)) for text in batch(0)["responses"]]}
+        other_gold = {**own(0), "golds": ["11" for _ in own(0)["golds"]]}
+        two_golds = {"question_ids": ["new"], "responses": ["4"], "golds": [str(rank)]}
+        one_fails = {**two_golds, "golds": ["4"], "responses": [4 if rank else "4"]}
         errors = [
             message(lambda: explorer.score(**other_gold)),
-            message(lambda: explorer.score(**batch(rank))),
-            message(lambda: explorer.score(**other_texts)),
-            message(lambda: explorer.save(folder / "refused") if rank else None),
-            message(lambda: explorer.seen("q0") if rank else None),
+            message(lambda: explorer.score(**two_golds)),
+            message(lambda: explorer.score(**one_fails)),
         ]
-    if rank == 0:
-        explorer.save(folder / f"state-{world_size}")
+    explorer.save(folder / f"state-{world_size}-{rank}")
     ended = {
         "steps": steps,
         "counts": [column.tolist() for column in explorer.counts.items()],

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outcome_rl import NO_ANSWER, Batch
+from outcome_rl import NO_ANSWER, Batch, Explorer
 from outcome_rl.outcomes.function_matcher import MAX_LOGGED_FAILURES, FunctionMatcher
 
 WORDS = st.lists(
@@ -54,7 +54,7 @@ def test_a_second_function_decides_correctness() -> None:
     rows = [{"number": 6}, {"number": 6}, {"number": 5}]
     outcomes = matcher.classify(["q", "q", "r"], ["a b", "a b c d", "a b"], ["never", "looked", "at"], rows)
     assert outcomes.correct.tolist() == [True, False, False]
-    assert matcher.bad_golds == {}
+    assert outcomes.bad_golds == {}
 
 
 def test_failures_are_outcomes_and_never_correct(caplog: pytest.LogCaptureFixture) -> None:
@@ -67,7 +67,7 @@ def test_failures_are_outcomes_and_never_correct(caplog: pytest.LogCaptureFixtur
     assert outcomes.unresolved == 3
     assert [answer and answer.text for answer in outcomes.answers] == ["(error)"] * 3 + ["a"]
     assert "KeyError: 'no such thing'" in caplog.text
-    assert list(matcher.bad_golds) == ["q"]
+    assert list(outcomes.bad_golds) == ["q"]
     caplog.clear()
     matcher.classify(["q"] * 20, [f"{i} raise" for i in range(20)], ["raise"] * 20)
     records = [record for record in caplog.records if record.levelno == logging.WARNING]
@@ -85,14 +85,18 @@ def test_an_error_of_the_second_function_names_value_and_row() -> None:
     assert caught.value.__notes__ == ["is_correct was called with 2 and the row {'number': 4}"]
 
 
-def test_golds_must_agree() -> None:
+def test_nothing_is_remembered() -> None:
     matcher = FunctionMatcher(functions.last_word)
-    matcher.classify(["q"], ["a"], ["a"])
-    with pytest.raises(ValueError, match="had the gold answer 'a' before; got 'b'"):
-        matcher.classify(["q"], ["a"], ["b"])
-    matcher.forget(["q"])
-    assert matcher.classify(["q"], ["a"], ["b"]).correct.tolist() == [False]
+    for gold, expected in (("a", True), ("b", False), ("a", True)):
+        assert matcher.classify(["q"], ["a"], [gold]).correct.tolist() == [expected]
     assert matcher.classify(["q"], ["a"], None).correct.tolist() == [False]
+
+
+def test_golds_must_agree() -> None:
+    explorer = Explorer(outcome=functions.last_word)
+    explorer.score(["q"], ["a"], ["a"])
+    with pytest.raises(ValueError, match="had the gold answer 'a' before; got 'b'"):
+        explorer.score(["q"], ["a"], ["b"])
 
 
 def test_an_empty_gold_is_none_until_a_call_gives_one() -> None:
@@ -101,11 +105,11 @@ def test_an_empty_gold_is_none_until_a_call_gives_one() -> None:
     with pytest.warns(UserWarning, match="'q': the gold answer '' is empty"):
         outcomes = matcher.classify(["q", "q"], ["", "a b"], ["", " "])
     assert not outcomes.correct.any()
-    matcher.load_state_dict(matcher.state_dict())
     with warnings.catch_warnings(action="error"):
         assert not matcher.classify(["q"], [""], [""]).correct.any()
-    assert matcher.classify(["q", "q"], ["a", "b c"], ["c d", ""]).correct.tolist() == [False, True]
-    assert matcher.bad_golds == {}
+    outcomes = matcher.classify(["q", "q"], ["a", "b c"], ["c d", ""])
+    assert outcomes.correct.tolist() == [False, True]
+    assert outcomes.bad_golds == {}
 
 
 @pytest.mark.parametrize(
@@ -124,17 +128,9 @@ def test_wrong_columns_are_refused(arguments: Any, error: type[Exception]) -> No
         FunctionMatcher(functions.last_word).classify(*arguments)
 
 
-def test_state_continues_and_belongs_to_its_rule() -> None:
-    matcher = FunctionMatcher(functions.last_word)
-    matcher.classify(["q", "q"], ["x a", "b" * 300], ["a", "a"])
-    other = FunctionMatcher(functions.last_word)
-    other.load_state_dict(matcher.state_dict())
-    assert other.state_dict() == matcher.state_dict()
-    assert other.representatives("q") == matcher.representatives("q")
-    assert [len(text) for text in other.representatives("q").values()] == [1, 243]
-    assert other.classify(["q"], ["a"], ["a"]).correct.tolist() == [True]
-    with pytest.raises(ValueError, match=r"outcome rule 'function/outcome_functions:length/1'"):
-        FunctionMatcher(functions.length).load_state_dict(matcher.state_dict())
+def test_a_long_outcome_is_shown_short() -> None:
+    outcomes = FunctionMatcher(functions.last_word).classify(["q"], ["b" * 300], ["a"])
+    assert [len(answer.text) for answer in outcomes.answers if answer] == [243]
 
 
 def test_calls_that_do_not_begin_in_time_have_no_answer() -> None:
@@ -142,7 +138,7 @@ def test_calls_that_do_not_begin_in_time_have_no_answer() -> None:
         cut = matcher.classify(["q", "q"], ["a", "b"], ["a", "a"], limit_s=0)
         assert cut.keys.tolist() == [NO_ANSWER, NO_ANSWER]
         assert cut.unresolved == 2
-        assert matcher.bad_golds == {}
+        assert cut.bad_golds == {}
         again = matcher.classify(["q", "q"], ["a", "b"], ["a", "a"], limit_s=60)
         assert again.correct.tolist() == [True, False]  # the gold was asked again
         assert again.unresolved == 0

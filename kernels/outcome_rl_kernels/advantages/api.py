@@ -23,7 +23,7 @@ from outcome_rl_kernels.checks import (
     shape_text,
 )
 from outcome_rl_kernels.counts.api import OutcomeCounts
-from outcome_rl_kernels.counts.reference import NO_ANSWER
+from outcome_rl_kernels.counts.reference import NO_ANSWER, Past
 
 
 class GroupAdvantages(NamedTuple):
@@ -146,6 +146,7 @@ def group_advantages(
     *,
     correct: Tensor | None = None,
     logps: Tensor | None = None,
+    past: Past | None = None,
     batch: int = 0,
     update: bool = True,
     **settings: Any,
@@ -165,6 +166,7 @@ def group_advantages(
             samples are correct; default `rewards > 0`.
         logps: (B, n) floating point, log-probabilities of the samples for `unlikeliness`, each the mean over its
             tokens.
+        past: what `counts.read` returned for this batch; None reads it.
         batch: number of batches before this one, for your functions.
         update: whether the batch is added to `counts`; evaluation passes False.
         **settings: fields of `GroupRule` that replace the fields of `rule`.
@@ -192,11 +194,10 @@ def group_advantages(
             f"adv_estimator={rule.adv_estimator!r} needs logps, the log-probabilities of the samples; got None. The "
             "plug-ins for TRL and verl pass them, and outcome-rl train with rollout.engine=vllm"
         )
-    counts_last = update and rule.may_refuse
+    counts_last = update and (rule.may_refuse or past is not None)
     with nullcontext() if counts is None else counts.lock:
         correct = rewards > 0 if correct is None else correct
-        past = None
-        if counts is not None:
+        if counts is not None and past is None:
             past = counts.read(question_keys, outcome_keys, correct, update=update and not counts_last)
         visits, successes, distinct = (None,) * 3 if past is None else past.history.unsqueeze(-1)
         groups = Groups(

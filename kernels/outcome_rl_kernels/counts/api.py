@@ -132,20 +132,6 @@ class OutcomeCounts:
         with self.lock:
             return self.table.total()
 
-    def take_back(self, question_keys: Tensor, outcome_keys: Tensor, correct: Tensor) -> None:
-        """Undo an `observe` of these rows, (N,) each; the table is built again, in time proportional to its size."""
-        with self.lock:
-            ones, counted = torch.ones_like(question_keys), _to_device(self.items(), "cpu")
-            taken = (column.cpu() for column in (question_keys, outcome_keys, -ones, -correct.long()))
-            columns = torch.stack([torch.cat(both) for both in zip(counted, taken, strict=True)])
-            pairs, index = torch.unique(columns[:2], dim=1, return_inverse=True)
-            numbers = torch.zeros_like(pairs).index_add_(1, index, columns[2:])
-            if (numbers[0] < 0).any():
-                raise ValueError("take_back must get rows that were observed; got more of a pair than were counted")
-            left = numbers[0] > 0
-            entries = CountEntries(*pairs[:, left], *numbers[:, left])
-            self._replace(check_entries(entries._asdict(), "take_back"))
-
     def items(self) -> CountEntries:
         """Return every pair, its samples and correct samples, sorted by question key, then outcome key, as signed."""
         with self.lock:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.exploration.scored import Scored
+from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.data.problems import BatchOrder, derive_seed
 from outcome_rl.grpo.data.reward import RewardFunction
@@ -159,28 +160,36 @@ class Collector:
         )
 
     def score(self, problems: Sequence[Problem], rollouts: Sequence[Rollout]) -> tuple[list[Sample], Scored]:
-        """Score and count the `rollout.n` responses to each problem."""
-        algorithm = self.config.algorithm
+        """Score and count the `rollout.n` responses to each problem; each process reads its share of them."""
+        algorithm, own = self.config.algorithm, distributed.contiguous_shard
         repeated = [problem for problem in problems for _ in range(self.config.rollout.n)]
         texts = [rollout.text for rollout in rollouts]
         logps = None  # engines that run the trained weights themselves compute none
         if all(rollout.logps is not None for rollout in rollouts):
             known = [[logp for logp in rollout.logps or () if not math.isnan(logp)] for rollout in rollouts]
             logps = [sum(values) / max(len(values), 1) for values in known]
+        rewards = None if self.reward is None else self.reward(texts, repeated)
+        groups = [group for group in range(len(problems)) for _ in range(self.config.rollout.n)]
         scored = self.explorer.score(
-            [problem.id for problem in repeated],
-            texts,
-            [problem.answer for problem in repeated],
-            None if self.reward is None else self.reward(texts, repeated),
-            group_ids=[group for group in range(len(problems)) for _ in range(self.config.rollout.n)],
-            rows=[problem.example for problem in repeated],
-            logps=logps,
+            [problem.id for problem in own(repeated)],
+            own(texts),
+            [problem.answer for problem in own(repeated)],
+            None if rewards is None else own(rewards),
+            group_ids=own(groups),
+            rows=[problem.example for problem in own(repeated)],
+            logps=None if logps is None else own(logps),
             scale="std" if algorithm.norm_adv_by_std_in_grpo else "none",
         )
+        answers = scored.answers
+        if self.explorer.matcher.gives_spans:  # every process has the responses, and so what others have read there
+            answers = [
+                answer and answer._replace(text=text[answer.start : answer.end])
+                for answer, text in zip(answers, texts, strict=True)
+            ]
         spans = [(0, 0)] * len(rollouts)
         if scored.answer_mask_mode != "none":
             ids = [rollout.token_ids for rollout in rollouts]
-            spans = answer_spans(self.policy.tokenizer, ids, scored.answers, texts)
+            spans = answer_spans(self.policy.tokenizer, ids, answers, texts)
         ends = {*self.policy.end_token_ids}
         trained = [
             not algorithm.mask_truncated_completions or bool(ends.intersection(rollout.token_ids[-1:]))
@@ -189,5 +198,5 @@ class Collector:
         host = scored.host
         columns = (host.correct, host.rewards, host.counts, host.advantages, host.bonuses)
         numbers, keys = (x.tolist() for x in columns), host.keys.tolist()
-        rows = zip(repeated, rollouts, scored.answers, *numbers, spans, trained, keys, strict=True)
+        rows = zip(repeated, rollouts, answers, *numbers, spans, trained, keys, strict=True)
         return [Sample(*row) for row in rows], scored

@@ -107,7 +107,6 @@ def evaluate(
     texts = [rollout.text for rollout in rollouts]
     batch = Batch(_repeat(ids, n), texts, _repeat(golds, n), rows=_repeat(examples, n))
     outcomes = distributed.on_rank_zero(lambda: matcher.classify(batch))
-    matcher.forget(ids)
     keys, correct = outcomes.keys.reshape(-1, n), outcomes.correct.reshape(-1, n)
     summary = summarise(list(keys), list(correct))
     seconds = round(time.perf_counter() - start, 6)

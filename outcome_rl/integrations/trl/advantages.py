@@ -3,15 +3,16 @@
 Shapes: N completions of this rank, T tokens. A group may span ranks: TRL concatenates the completions of rank 0,
 rank 1, and so on, and every n consecutive ones are a group.
 
-    every rank   its N completions -> text of the last turn, or of all turns for an outcome function
-    all-gather   questions, golds, texts, rewards and data rows of all ranks
-    Explorer     outcomes, counts and bonuses, the same on every rank
+    every rank   its N completions -> text of the last turn, or of all turns for an outcome function -> outcomes
+    all-gather   ids, rewards and outcome keys, in `Explorer.score`
+    every rank   counts and bonuses of all completions, the same everywhere
     every rank   its N bonuses, added to the advantages of TRL or of `adv_estimator`, with answer tokens masked
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from itertools import pairwise
+from typing import Any
 
 import torch
 
@@ -21,18 +22,6 @@ from outcome_rl.integrations.adapter import Turn, answer_mask, outcome_turn
 from outcome_rl.outcomes.answer_mask import decode_completion
 from outcome_rl.outcomes.batch import Batch
 from outcome_rl_kernels.advantages.groups import Scale
-
-
-class _Sample(NamedTuple):
-    """The part of a completion that the other ranks need."""
-
-    question_id: str
-    response: str
-    gold: str | None
-    correct: bool | None
-    reward: float
-    example: Mapping[str, Any] | None
-    logp: float | None  # mean over its tokens
 
 
 def exploration_advantages(
@@ -84,7 +73,6 @@ def exploration_advantages(
             several processes the explorer lacks its `process_group`.
     """
     from accelerate import PartialState  # comes with TRL
-    from accelerate.utils import gather_object
 
     num_local = len(output["completion_ids"])
     for name, values in (
@@ -110,36 +98,22 @@ def exploration_advantages(
     rows_of_ids = zip(output["completion_ids"].tolist(), written, strict=True)
     turns = [outcome_turn(explorer, ids[: len(mask)], mask) for ids, mask in rows_of_ids]
     means = None if logps is None else _mean_of_written(logps, written)
-    local = [
-        _Sample(
-            question_ids[i],
-            decode_completion(tokenizer, turn.ids),
-            None if golds is None else golds[i],
-            None if correct is None else bool(correct[i]),
-            0.0 if rewards is None else rewards[i],
-            None if examples is None else examples[i],
-            None if means is None else means[i],
-        )
-        for i, turn in enumerate(turns)
-    ]
-    samples = [_Sample(*sample) for sample in gather_object(local)]
-    columns = (list(column) for column in zip(*samples, strict=True))
-    ids, responses, all_golds, all_correct, all_rewards, rows, all_logps = columns
-    _check_groups(ids, num_generations)
+    n, rank, num_ranks = num_generations, PartialState().process_index, PartialState().num_processes
+    first = rank * num_local
+    _check_groups(question_ids, n, first, num_local * num_ranks)
     batch = Batch(
-        ids,
-        responses,
-        None if golds is None else all_golds,
-        torch.tensor(all_rewards),
-        group_ids=[i // num_generations for i in range(len(samples))],
-        correct=None if correct is None else all_correct,
-        rows=None if examples is None else rows,
-        logps=None if logps is None else all_logps,
+        question_ids,
+        [decode_completion(tokenizer, turn.ids) for turn in turns],
+        golds,
+        torch.tensor([0.0] * num_local if rewards is None else rewards),
+        group_ids=[i // n for i in range(first, first + num_local)],
+        correct=None if correct is None else [*map(bool, correct)],
+        rows=examples,
+        logps=means,
     )
     scored = explorer.score(batch, scale=scale)
     if config.adv_estimator == "grpo":
         scored = replace(scored, advantages=torch.zeros_like(scored.advantages))
-    first = PartialState().process_index * num_local
     local_scored = scored.select(range(first, first + num_local))
     if config.adv_estimator != "grpo":
         output["advantages"] = local_scored.advantages.to(output["advantages"])
@@ -184,11 +158,13 @@ def _add(output: dict[str, Any], scored: Scored, turns: list[Turn], tokenizer: A
         output["advantages"] = replace(scored, advantages=output["advantages"]).token_advantages(answer_NT)
 
 
-def _check_groups(ids: list[str], n: int) -> None:
-    if len(ids) % n != 0 or any(len(set(ids[first : first + n])) > 1 for first in range(0, len(ids), n)):
+def _check_groups(ids: Sequence[str], n: int, first: int, total: int) -> None:
+    """Check the groups of this rank's completions, the first of which has that index of all `total` ones."""
+    starts = [0, *range(-first % n, len(ids), n)]
+    if total % n != 0 or any(len({*ids[start:end]}) > 1 for start, end in pairwise([*starts, len(ids)])):
         raise ValueError(
             f"every {n} consecutive completions must be samples of one question, as num_generations={n} and TRL's "
-            f"sampler make them; got the question ids {ids[: 2 * n]}, ..., {len(ids)} in all"
+            f"sampler make them; got the question ids {list(ids[: 2 * n])}, ..., {total} in all"
         )
 
 

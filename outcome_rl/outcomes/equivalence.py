@@ -1,0 +1,167 @@
+"""Outcomes as classes of a pairwise equivalence: math-verify about every two texts, as the paper's code does.
+
+math-verify is no equivalence relation, neither symmetric nor transitive. So a class is a fact: question and key, and
+the text that it began with. A new text is compared with the gold answer, then with the first texts of the classes in
+the order in which these began. It gets the key of the first one that it equals, or begins a class. Facts are only
+added, so a text keeps its class; they are the texts that the `Explorer` keeps with its counts, and the kind itself
+keeps nothing.
+
+The new texts of a call are decided in sorted order, so the order of the responses does not matter. On several ranks,
+texts that are new in the same step are compared with those of earlier steps, and not with one another.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Literal, NamedTuple, Self
+
+import numpy as np
+
+from outcome_rl.outcomes.batch import Batch
+from outcome_rl.outcomes.extraction.answer import Answer
+from outcome_rl.outcomes.extraction.response import final_answer
+from outcome_rl.outcomes.functions import Outcome, boolean, check_callable, name_of
+from outcome_rl.outcomes.grader import Verdict
+from outcome_rl.outcomes.keys import NO_ANSWER, OUTCOME_RULE, canonical_text, hash_key
+from outcome_rl.outcomes.kinds import Outcomes, Progress, Texts
+from outcome_rl.outcomes.matcher import OutcomeMatcher, Pair, can_vote, final_golds, until
+
+Judge = Callable[[str, str], bool]
+
+
+class _Classes(NamedTuple):
+    """The classes of the texts of a question."""
+
+    key_of: dict[str, int]
+    unresolved: set[str]  # texts with a comparison that has no result
+
+
+class EquivalenceMatcher(OutcomeMatcher):
+    """Read final answers, and put those into one class that a pairwise check calls equal.
+
+    Args:
+        equivalence: `"math_verify"`, or a function `(a, b) -> bool`, called in this process.
+        workers, timeout_s: as for `OutcomeMatcher`.
+
+    Raises:
+        TypeError: `equivalence` is a function that does not take two arguments, or is a coroutine function.
+        ValueError: `equivalence` is unknown, or another argument is not positive.
+    """
+
+    def __init__(
+        self, equivalence: Literal["math_verify"] | Judge, workers: int | None = None, timeout_s: float = 5.0
+    ) -> None:
+        self._judge = None if equivalence == "math_verify" else equivalence
+        if self._judge is not None and not callable(equivalence):
+            raise ValueError(f"equivalence must be 'math_verify' or a function (a, b) -> bool; got {equivalence!r}.")
+        if callable(equivalence):
+            check_callable("equivalence", equivalence, "(a, b)")
+        self._name = (name_of(equivalence) or "custom") if callable(equivalence) else equivalence
+        super().__init__(workers, timeout_s, rule=f"{OUTCOME_RULE}+{self._name}")
+
+    @classmethod
+    def from_settings(cls, settings: Any) -> Self:
+        return cls(settings.equivalence, settings.workers, settings.timeout_s)
+
+    def outcome(self, response: str, row: Any) -> Outcome:
+        raise TypeError("an outcome by equivalence depends on those before it; use classify")
+
+    def is_correct(self, outcome: Outcome, gold: str, row: Any) -> bool:
+        raise TypeError("an outcome by equivalence depends on those before it; use classify")
+
+    def same_gold(self, a: str, b: str) -> bool:
+        return final_answer(a).strip() == final_answer(b).strip()
+
+    def reads(self, rule: str) -> bool:
+        own, _, name = rule.partition("+")
+        return name == self._name and super().reads(own)
+
+    def key_of(self, key: int, text: str) -> int:
+        return key  # no canonical text is in it
+
+    def _classify(
+        self,
+        batch: Batch,
+        answers: list[Answer | None],
+        texts: Texts,
+        progress: Progress | None,
+        limit_s: float | None,
+    ) -> Outcomes:
+        forms = [answer.text.strip() if answer and canonical_text(answer.text) else "" for answer in answers]
+        golds = final_golds(batch)
+        bad, doubtful = self._about_golds(batch, golds)
+        gold_of = dict(zip(batch.question_ids, golds, strict=True))
+        new: dict[str, set[str]] = {question_id: set() for question_id in gold_of}
+        for question_id, form in zip(batch.question_ids, forms, strict=True):
+            new[question_id].add(form)
+        running = {id_: _classes(texts.get(id_, {}), gold_of[id_], sorted(new[id_] - {""})) for id_ in new}
+        classes = self._run(running, progress, until(limit_s))
+        rows = [(classes[question_id], form) for question_id, form in zip(batch.question_ids, forms, strict=True)]
+        keys = [own.key_of.get(form, NO_ANSWER) for own, form in rows]
+        gold_keys = [classes[id_].key_of.get(gold_of[id_], NO_ANSWER) for id_ in batch.question_ids]
+        keys_N = np.array(keys, np.int64)
+        correct_N = (keys_N == np.array(gold_keys, np.int64)) & (keys_N != NO_ANSWER)
+        self._log_cut(limit_s, sum(form != "" and form not in own.key_of for own, form in rows))
+        answered = [answer if key != NO_ANSWER else None for answer, key in zip(answers, keys, strict=True)]
+        return Outcomes(keys_N, correct_N, answered, sum(form in own.unresolved for own, form in rows), bad, doubtful)
+
+    def _run(
+        self,
+        running: dict[str, Generator[Pair, Verdict, _Classes]],
+        progress: Progress | None,
+        deadline: float,
+    ) -> dict[str, _Classes]:
+        """Run the questions side by side: each asks for one comparison at a time."""
+        ended: dict[str, _Classes] = {}
+        replies: dict[str, Verdict | None] = dict.fromkeys(running)
+        done = 0
+        while replies:
+            asked: dict[str, Pair] = {}
+            for question_id, reply in replies.items():
+                try:
+                    asked[question_id] = running[question_id].send(reply)  # type: ignore[arg-type] # None starts it
+                except StopIteration as end:
+                    ended[question_id] = end.value
+            verdicts = self._compare(list(asked.values()), deadline)
+            done += len(asked)
+            if progress is not None and asked:
+                progress(done, done)
+            replies = dict(zip(asked, verdicts, strict=True))
+        return ended
+
+    def _compare(self, pairs: Sequence[Pair], deadline: float) -> Sequence[Verdict]:
+        if self._judge is None:
+            return self._pool.compare(pairs, None, deadline)
+        judge, verdicts = self._judge, list[Verdict]()
+        for pair in pairs:  # a user's function has no time limit of its own
+            cut = until(0) >= deadline
+            verdicts.append("cut" if cut else "equal" if boolean("equivalence", judge(*pair)) else "different")
+        return verdicts
+
+
+def _classes(known: Any, gold: str, new: Sequence[str]) -> Generator[Pair, Verdict, _Classes]:
+    """Yield the pairs to compare, in turn, and return the classes of the gold and of new texts.
+
+    Args:
+        known: key -> first text, of the classes so far, in the order in which they began.
+        gold: empty for none.
+    """
+    first = dict(known)
+    found = _Classes({}, set())
+    for text in dict.fromkeys([gold, *new] if gold and canonical_text(gold) else new):
+        own = hash_key(f"r:{text}")
+        key = own
+        if own not in first:
+            with_gold = {found.key_of[gold]: gold} if gold in found.key_of else {}
+            for other_key, other in [*with_gold.items(), *first.items()]:
+                verdict = (yield other, text) if can_vote(other, text) else "different"
+                if verdict == "equal":
+                    key = other_key
+                elif verdict != "different":  # no result: a class of its own, or none if there was no time
+                    found.unresolved.add(text)
+                    key = NO_ANSWER if verdict == "cut" else own
+                if verdict != "different":
+                    break
+        if key != NO_ANSWER:
+            found.key_of[text] = key
+            if text != gold or text in new:
+                first.setdefault(key, text)
+    return found
