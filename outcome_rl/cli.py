@@ -2,8 +2,11 @@
 
 import argparse
 import logging
+import re
 import warnings
 from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import NoReturn
 
 from outcome_rl.commands import add_commands
 from outcome_rl.terminal import errors_on_one_line, printable
@@ -41,8 +44,16 @@ class _PrintableLines(logging.Formatter):
         return printable(super().format(record))
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Suggest the nearest command for one that does not exist."""
+        wrong = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
+        near = get_close_matches(wrong[1], re.findall(r"[\w-]+", wrong[2]), n=1) if wrong else []
+        super().error(message + "".join(f"; did you mean {one!r}?" for one in near))
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="outcome-rl", description="Outcome-based exploration for RL on reasoning models.", allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")

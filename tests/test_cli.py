@@ -157,6 +157,11 @@ def test_wrong_usage_is_status_2(arguments: tuple[str, ...]) -> None:
     assert invoke(*arguments).exit_code == 2
 
 
+def test_a_near_command_or_preset_is_suggested() -> None:
+    assert "did you mean 'analyze'?" in invoke("analyse", "x").stderr
+    assert "did you mean --config toy?" in invoke("train", "toy").stderr
+
+
 def test_settings_have_no_dashes() -> None:
     result = invoke("train", "--rollout.n=4")
     assert result.exit_code == 2

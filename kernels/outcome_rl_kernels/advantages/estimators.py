@@ -38,7 +38,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -50,6 +50,21 @@ from outcome_rl_kernels.registry import add_by_name
 
 AdvEstimator = Callable[..., Tensor]
 Need = Literal["rewards", "correct", "history", "logps"]
+
+
+class Range(NamedTuple):
+    """Numbers that an argument of an estimator takes, in its annotation: settings are checked when they are made."""
+
+    words: str
+    holds: Callable[[float], bool]
+
+
+def at_least(low: float) -> Range:
+    return Range(f">= {low:g}", lambda value: value >= low)
+
+
+def above(low: float) -> Range:
+    return Range(f"> {low:g}", lambda value: value > low)
 
 
 @dataclass(frozen=True)
@@ -118,11 +133,28 @@ def parse_adv_estimator(text: str) -> Estimator:
         if not isinstance(call, ast.Call) or call.args:
             raise ValueError("numbers are given by name, and estimators are not added")
         given = {str(keyword.arg): _number(keyword.value) for keyword in call.keywords}
-        inspect.signature(function).bind(None, **given)
+        parameters = inspect.signature(function).bind(None, **given).signature.parameters
     except (SyntaxError, TypeError, ValueError) as error:
-        takes = ", ".join(str(number) for number in list(inspect.signature(function).parameters.values())[1:])
+        takes = ", ".join(map(_in_words, list(inspect.signature(function).parameters.values())[1:]))
         raise ValueError(f"adv_estimator {name!r} takes ({takes}); got {text!r}: {error}") from error
+    for number, value in given.items():
+        _check_number(name, number, value, parameters[number].annotation)
     return replace(estimator, function=partial(function, **given)) if given else estimator
+
+
+def _check_number(estimator: str, name: str, value: float, annotation: Any) -> None:
+    """Check a number of an estimator by the annotation of the argument: `int`, and a `Range` inside `Annotated`."""
+    kind, *ranges = get_args(annotation) or (annotation,)
+    ranges = [one for one in ranges if isinstance(one, Range)]
+    if (kind is int and not isinstance(value, int)) or not all(one.holds(value) for one in ranges):
+        expected = " ".join(["an integer" if kind is int else "a number", *(one.words for one in ranges)])
+        raise ValueError(f"{name} of adv_estimator {estimator!r} must be {expected}; got {value}")
+
+
+def _in_words(number: inspect.Parameter) -> str:
+    """Return an argument of an estimator as one writes it, such as "k: int" or "alpha: float = 0.8"."""
+    kind = (get_args(number.annotation) or (number.annotation,))[0]
+    return str(number.replace(annotation=kind))
 
 
 def _number(node: ast.expr) -> float:
@@ -176,9 +208,9 @@ def maxrl(groups: Groups) -> Tensor:
 
 
 @register_adv_estimator("pass_at_k", needs=("correct",))
-def pass_at_k(groups: Groups, *, k: int) -> Tensor:
+def pass_at_k(groups: Groups, *, k: Annotated[int, at_least(1)]) -> Tensor:
     dtype, n = groups.rewards.dtype, groups.rewards.shape[1]
-    _check_k("pass_at_k", k, 1, n)
+    _check_k("pass_at_k", k, n)
     correct_B1 = groups.correct.sum(dim=1, keepdim=True).to(dtype)
     all_wrong_B1 = _all_wrong(n, correct_B1, k)  # 1 - p
     deviation_B1 = ((1 - all_wrong_B1) * all_wrong_B1).sqrt() + _eps(groups)
@@ -187,12 +219,12 @@ def pass_at_k(groups: Groups, *, k: int) -> Tensor:
 
 
 @register_adv_estimator("pkpo")
-def pkpo(groups: Groups, *, k: int) -> Tensor:
+def pkpo(groups: Groups, *, k: Annotated[int, at_least(2)]) -> Tensor:
     """Return s^(loo-1): sample i gains r_i - r_j over each sorted sample j < i, weighted by the sets whose maximum
     without i is r_j: C(j - 1, k - 2) of C(n, k).
     """
     n = groups.rewards.shape[1]
-    _check_k("pkpo", k, 2, n)
+    _check_k("pkpo", k, n)
     sorted_Bn = groups.rewards.sort(dim=1).values
     below_n = torch.arange(n, device=sorted_Bn.device, dtype=sorted_Bn.dtype)
     # C(j - 1, k - 2) / C(n, k) in factors of the size of 1: the binomials themselves overflow float32.
@@ -221,14 +253,13 @@ def majority(groups: Groups) -> Tensor:
 
 
 @register_adv_estimator("edas", needs=("rewards", "correct"))
-def edas(groups: Groups, *, alpha: float = 0.4, beta: float = 0.2, kappa: float = 2.0) -> Tensor:
+def edas(groups: Groups, *, alpha: float = 0.4, beta: float = 0.2, kappa: Annotated[float, above(1)] = 2.0) -> Tensor:
     """Shift the advantages of wrong samples, by at most |A| / kappa, where a group has two of them or more.
 
-    Let p be the share of a sample's answer among the W wrong samples, S the mean of their |A|, and H the mean of their
-    -ln p. The shift is -beta S where all their answers are equal, else alpha S (-ln p - H) / ln W, which sums to 0.
+    With kappa > 1 no shift changes a sign. Let p be the share of a sample's answer among the W wrong samples, S the
+    mean of their |A|, and H that of their -ln p. The shift is -beta S where all their answers are equal, else
+    alpha S (-ln p - H) / ln W, which sums to 0.
     """
-    if not kappa > 1:
-        raise ValueError(f"kappa of adv_estimator 'edas' must be > 1, or a shift could change a sign; got {kappa}")
     wrong_Bn, advantages_Bn = ~groups.correct, grpo(groups)
     wrong_B1 = wrong_Bn.sum(dim=1, keepdim=True).clamp(min=1).to(advantages_Bn.dtype)
     surprisal_Bn = -(groups.alike(wrong_Bn) / wrong_B1).log().where(wrong_Bn, torch.zeros_like(advantages_Bn))
@@ -241,17 +272,15 @@ def edas(groups: Groups, *, alpha: float = 0.4, beta: float = 0.2, kappa: float 
 
 
 @register_adv_estimator("f_grpo", needs=("rewards", "correct"))
-def f_grpo(groups: Groups, *, gamma: float = 0.5) -> Tensor:
-    if not gamma >= 0:
-        raise ValueError(f"gamma of adv_estimator 'f_grpo' must be >= 0; got {gamma}")
+def f_grpo(groups: Groups, *, gamma: Annotated[float, at_least(0)] = 0.5) -> Tensor:
     advantages_Bn = grpo(groups)
     return advantages_Bn * _mean((~groups.correct).to(advantages_Bn.dtype)) ** gamma
 
 
 @register_adv_estimator("rs_grpo")
-def rs_grpo(groups: Groups, *, beta: float = 2.0) -> Tensor:
-    if beta == 0:
-        raise ValueError("beta of adv_estimator 'rs_grpo' must not be 0, where it is 'dr_grpo'; got 0")
+def rs_grpo(
+    groups: Groups, *, beta: Annotated[float, Range("other than 0, where it is dr_grpo", bool)] = 2.0
+) -> Tensor:
     exponents_Bn = beta * groups.rewards
     tilted_Bn = torch.expm1(exponents_Bn - exponents_Bn.amax(dim=1, keepdim=True))  # at most 0
     mean_B1 = tilted_Bn.mean(dim=1, keepdim=True)
@@ -259,7 +288,7 @@ def rs_grpo(groups: Groups, *, beta: float = 2.0) -> Tensor:
 
 
 @register_adv_estimator("rare_correct", needs=("rewards", "correct"))
-def rare_correct(groups: Groups, *, alpha: float = 0.8) -> Tensor:
+def rare_correct(groups: Groups, *, alpha: Annotated[float, at_least(0)] = 0.8) -> Tensor:
     """Redistribute the advantages among the correct samples, with a mean weight of 1."""
     advantages_Bn, correct_Bn = grpo(groups), groups.correct
     weights_Bn = groups.alike(correct_Bn).clamp(min=1).to(advantages_Bn.dtype) ** -alpha * correct_Bn
@@ -268,10 +297,8 @@ def rare_correct(groups: Groups, *, alpha: float = 0.8) -> Tensor:
 
 
 @register_adv_estimator("bbg", needs=("rewards", "correct"))
-def bbg(groups: Groups, *, k: int = 16, tau: float = 0.01) -> Tensor:
+def bbg(groups: Groups, *, k: Annotated[int, at_least(2)] = 16, tau: Annotated[float, at_least(0)] = 0.01) -> Tensor:
     """Weight a group without a correct sample like one with one."""
-    if not isinstance(k, int) or k < 2:
-        raise ValueError(f"k of adv_estimator 'bbg' must be an integer >= 2; got {k}")
     advantages_Bn = grpo(groups)
     n, dtype = advantages_Bn.shape[1], advantages_Bn.dtype
     draws_J = torch.arange(1, k, device=advantages_Bn.device, dtype=dtype)
@@ -303,9 +330,7 @@ def w_reinforce(groups: Groups, *, weight: float = 0.1) -> Tensor:
 
 
 @register_adv_estimator("mgpo", needs=("rewards", "correct"))
-def mgpo(groups: Groups, *, strength: float = 1.0) -> Tensor:
-    if not strength >= 0:
-        raise ValueError(f"strength of adv_estimator 'mgpo' must be >= 0; got {strength}")
+def mgpo(groups: Groups, *, strength: Annotated[float, at_least(0)] = 1.0) -> Tensor:
     advantages_Bn = grpo(groups)
     p_B1 = _mean(groups.correct.to(advantages_Bn.dtype))
     divergence_B1 = math.log(2) + torch.xlogy(p_B1, p_B1) + torch.xlogy(1 - p_B1, 1 - p_B1)
@@ -313,10 +338,10 @@ def mgpo(groups: Groups, *, strength: float = 1.0) -> Tensor:
 
 
 @register_adv_estimator("meds", needs=("rewards", "correct", "history"))
-def meds(groups: Groups, *, alpha: float = 0.1, beta: float = 0.5) -> Tensor:
+def meds(
+    groups: Groups, *, alpha: Annotated[float, at_least(0)] = 0.1, beta: Annotated[float, at_least(0)] = 0.5
+) -> Tensor:
     """Lower the reward of a wrong answer by how often it was given, in the past and in the group."""
-    if not (alpha >= 0 and beta >= 0):
-        raise ValueError(f"alpha and beta of adv_estimator 'meds' must be >= 0; got {alpha} and {beta}")
     assert groups.counts is not None  # by `needs`
     dtype, wrong_Bn = groups.rewards.dtype, ~groups.correct
     kind = torch.promote_types(dtype, torch.float32)  # penalties of a group differ in their last digits
@@ -351,8 +376,6 @@ def _all_wrong(n: int, correct: Tensor, k: int) -> Tensor:
     return result
 
 
-def _check_k(name: str, k: int, least: int, n: int) -> None:
-    if not isinstance(k, int) or not least <= k <= n:
-        raise ValueError(
-            f"k of adv_estimator {name!r} must be an integer from {least} to n={n}, the group size; got {k}"
-        )
+def _check_k(name: str, k: int, n: int) -> None:
+    if k > n:
+        raise ValueError(f"k of adv_estimator {name!r} must be at most n={n}, the group size; got {k}")

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import yaml  # type: ignore[import-untyped]
 
 from outcome_rl.exploration.config import without_removed
-from outcome_rl.grpo.config.presets import find_config
+from outcome_rl.grpo.config.presets import find_config, preset_names
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.settings import Setting, needing_user, settings_of, with_values, yaml_text
 
@@ -139,7 +139,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
 def _parse_override(override: str, known: Mapping[str, Setting]) -> dict[str, Any]:
     key, equals, text = override.partition("=")
     if not equals:
-        raise ValueError(f"override {override!r} must have the form key=value, such as rollout.n=16")
+        hint = f"; did you mean --config {override}?" if override in preset_names() else ""
+        raise ValueError(f"override {override!r} must have the form key=value, such as rollout.n=16{hint}")
     if key in known and isinstance(known[key].default, str):
         return {key: text}
     return {key: _parse_yaml(text, f"override {override!r}: the value is")}
