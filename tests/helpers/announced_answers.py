@@ -130,7 +130,11 @@ def with_head(draw: st.DrawFn) -> Case:
 def of_language(draw: st.DrawFn) -> Case:
     row = LANGUAGES[draw(st.sampled_from(sorted(LANGUAGES)))]
     value = draw(st.sampled_from(("18", "$18$", "12.5", "-7")))
-    subject = draw(st.sampled_from([re.sub(r"\(.*|\[(.).*|\?", r"\1", word) for word in row.answer.split("|")]))
+    subject = draw(
+        st.sampled_from(
+            [re.sub(r"\(.*|\[(.).*|\?", r"\1", word) for word in row.answer.split("|") if "(?=" not in word]
+        )
+    )
     link = draw(
         st.sampled_from([": ", "：", ":", *(f" {verb} " for verb in row.link.split("|") if not set(verb) & set("?["))])
     )

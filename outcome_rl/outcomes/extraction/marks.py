@@ -55,10 +55,6 @@ _LINE_ONLY = re.compile(
     r"[*]{0,2}(?:\([A-J]\)|[A-J][.:)])[ \t]++(?![^\n]*(?:\b[A-J]\b|\b(?:is|are|was|were|we|let|said)\b))[^\n]{1,60}"
     r"|[A-Za-z](?:_[0-9A-Za-z])?[ \t]*=[ \t]*[-−]?[0-9]+(?:\.[0-9]+)?(?:/[0-9]+)?"
 )
-_SUM_ONLY = re.compile(
-    r"[^A-Za-z\n=<>,;]{0,30}[-+*/×·^][^A-Za-z\n=<>,;]{1,30}(?:=[^A-Za-z\n=<>,;]{1,60}){0,5}"
-    r"=[ \t]*([-−]?[$€£]?[0-9][0-9.,/]*)"
-)
 
 
 def choice_with_text(text: str) -> Answer | None:
@@ -69,11 +65,10 @@ def choice_with_text(text: str) -> Answer | None:
 
 
 def only_number(text: str) -> Answer | None:
-    """Read a number, a formula between its signs, `x = 2` or a choice that is the whole text, or the end of a sum."""
+    """Read a number, a formula between its signs, `x = 2` or a choice that is the whole text."""
     whole = text.strip(" \n*.")
     if _NUMBER_ONLY.fullmatch(whole):
         return bare(text, 0)
     if _LINE_ONLY.fullmatch(whole):
         return answer_at(text, 0, len(text), "line")
-    result = _SUM_ONLY.fullmatch(text.rstrip(" \n."))
-    return result and answer_at(text, *result.span(1), "line")
+    return None
