@@ -3,9 +3,12 @@
 import argparse
 import logging
 import re
+import sys
+import traceback
 import warnings
 from collections.abc import Sequence
 from difflib import get_close_matches
+from types import TracebackType
 from typing import NoReturn
 
 from outcome_rl.commands import add_commands
@@ -22,6 +25,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     Raises:
         SystemExit: the command failed; status 2 for errors of the user.
     """
+    sys.excepthook = _print_traceback
     warnings.formatwarning = lambda message, *_, **__: f"warning: {printable(str(message))}\n"
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(_PrintableLines())
@@ -37,6 +41,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     debug, run = arguments.pop("debug"), arguments.pop("run")
     with errors_on_one_line(debug=debug):
         run(**arguments)
+
+
+def _print_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print the traceback of an error, whose text may come from a response or a user's function."""
+    sys.stderr.write(printable("".join(traceback.format_exception(kind, error, trace))))
 
 
 class _PrintableLines(logging.Formatter):

@@ -49,6 +49,8 @@ def exploring(algorithm: type[Any], *, answer_key: str | None = "answer", **sett
             from prime_rl.orchestrator.algo.base import iter_trainable_traces
 
             pairs = list(iter_trainable_traces(episodes))
+            if not pairs:  # all episodes failed
+                return
             # In a thread, because rollouts share the event loop.
             await asyncio.to_thread(
                 assign_advantages,

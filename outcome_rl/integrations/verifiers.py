@@ -61,11 +61,13 @@ def assign_advantages(
         The scored batch, with `metrics`; no gradient.
 
     Raises:
-        ValueError: a trace has no task key, no sampled token or no turn of its root agent, failed, or lacks a reward;
-            its data has no field `answer_key`, or something else than one answer there; or `answer_mask_mode="all"`:
-            advantages cannot take tokens out of a denominator.
+        ValueError: there is no trace, or one has no task key, no sampled token or no turn of its root agent, failed, or
+            lacks a reward; its data has no field `answer_key`, or something else than one answer there; or
+            `answer_mask_mode="all"`: advantages cannot take tokens out of a denominator.
     """
     check_mask_mode(explorer.config.answer_mask_mode, "verifiers")
+    if not traces:
+        raise ValueError("traces must hold at least one; got none, as after a step whose episodes all failed. Skip it")
     sampled = [[node for node in trace.nodes if any(node.mask)] for trace in traces]
     are_scored = any(trace.rewards for trace in traces)
     for i, trace in enumerate(traces):

@@ -7,6 +7,7 @@ method, which differ by their seeds. A measure that no run has is named in `miss
 """
 
 import math
+import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -15,7 +16,9 @@ from typing import NamedTuple
 
 from outcome_rl.exploration.config import ExplorationConfig, without_removed
 from outcome_rl.files import write_json, write_text
+from outcome_rl.settings import needing_user
 from outcome_rl.tables import counted
+from outcome_rl.terminal import printable
 from outcome_rl.tools import charts
 from outcome_rl.tools.base_samples import BaseSamples
 from outcome_rl.tools.histories import History, read_histories
@@ -122,7 +125,13 @@ def write_paper(words: Sequence[str], base: Sequence[Path], n: int | None, out: 
         FileNotFoundError, ValueError: a path holds no run or no samples, see `read_histories`.
     """
     histories, settings = read_histories(words, n)
-    exploration = without_removed(settings["exploration"], words[0]) if settings else {}
+    exploration = without_removed(settings["exploration"], words[0]) if settings and base else {}
+    exploration = {name: value for name, value in exploration.items() if name not in ("bonus", "adv_estimator")}
+    if asked := needing_user(ExplorationConfig, exploration):
+        raise ValueError(
+            f"{words[0]}: its settings name {', '.join(f'{name}={value}' for name, value in asked.items())}, and a "
+            "folder gives data, never code, so --base cannot be read by them; leave out --base"
+        )
     paper = measure(histories, BaseSamples.read(base, ExplorationConfig(**exploration)) if base else None)
     out.mkdir(parents=True, exist_ok=True)
     for drawing in paper.drawings:
@@ -359,6 +368,11 @@ def _shown(cell: Cell | None, highest: float | None, runs: int) -> str:
     return f"{mean} ({', '.join(more)})" if more else mean
 
 
+# An underscore inside a word is text: ucb_con.
+_MARKUP = re.compile(r"[\\`*\[\]<>|!&~#$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+
+
 def _text(words: str) -> str:
-    """Escape what Markdown would read as structure of a table."""
-    return words.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
+    """Escape what Markdown or HTML would read as more than text: names of folders and methods may hold anything."""
+    escaped = _MARKUP.sub(r"\\\g<0>", printable(words).replace("\n", " "))
+    return escaped.replace("://", ":\\//").replace("www.", "www\\.")  # which some readers make links of

@@ -3,6 +3,8 @@
 import io
 import json
 import logging
+import subprocess
+import sys
 from pathlib import Path
 from unicodedata import category
 
@@ -83,3 +85,14 @@ def test_controls_of_direction_do_not_reach_a_terminal() -> None:
     assert set(printable(FORMATS)) == {"\ufffd"}
     assert printable(f"4{DIRECTIONS}2") == f"4{len(DIRECTIONS) * chr(0xFFFD)}2"
     assert printable("\u05d0\u05d1 \u0663") == "\u05d0\u05d1 \u0663"  # letters and digits of other scripts stay
+
+
+def test_the_traceback_of_a_users_function(tmp_path: Path) -> None:
+    (tmp_path / "hostile.py").write_text(f"def one(response, example):\n    raise KeyError({TITLE!r} + 'x\\x1b[2J')\n")
+    settings = ("data.train_max_samples=2", "data.train_batch_size=2", "rollout.n=2", "data.test_files=[]")
+    command = [sys.executable, "-m", "outcome_rl.cli", "train", "--config", "toy", "reward.function=hostile.py:one"]
+    command += [*settings, "data.val_files=[]", "trainer.num_threads=1"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "owned" in done.stderr
+    assert harmful(done.stdout + done.stderr) == []

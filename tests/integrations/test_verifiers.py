@@ -188,3 +188,8 @@ def test_verifiers_records_an_error_instead_of_a_reward() -> None:
     trace = vf.Trace[Data](task=seed, agent=vf.AgentInfo(config=vf.AgentConfig.model_construct()))
     with pytest.raises(vf.TaskError, match="no result"):  # what a rollout records as the error of its trace
         asyncio.run(task.score(trace))
+
+
+def test_a_step_without_traces_is_named() -> None:
+    with pytest.raises(ValueError, match="traces must hold at least one"):
+        assign_advantages([], Explorer(), TOKENIZER)

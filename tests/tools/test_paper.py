@@ -9,16 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import invoke
 from grpo_runs import MakeConfig
+from hypothesis import example, given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 from PIL import Image
 from transformers.trainer_callback import TrainerState
 
 from outcome_rl.cli import main
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.grpo.trainer import train
+from outcome_rl.terminal import printable
 from outcome_rl.tools.base_samples import BaseSamples
 from outcome_rl.tools.histories import History, read_histories
-from outcome_rl.tools.paper import measure, page
+from outcome_rl.tools.paper import _text, measure, page
 
 SOLVED = "exploration/solved_fraction"
 
@@ -293,3 +298,31 @@ def test_runs_of_two_tasks_are_refused(small_config: MakeConfig, tmp_path: Path,
     train(config)
     with pytest.raises(ValueError, match="2 models or data sets"):
         read_histories([str(runs["bonus=none"][0]), str(config.run_dir)])
+
+
+@given(st.text() | st.text("|*_`[]()<>!&#$~\\-:/a1 \nw."))
+@example("[x](http://evil)<script>")
+@example("![](//evil) &lt; https://evil www.evil.com `a` ~~b~~ _c_ d_e")
+def test_names_of_folders_are_text_in_the_page(name: str) -> None:
+    reader = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
+    table = f"| method | runs |\n|---|---|\n| x{_text(name)}x | 1 |\n"
+    cells = [token for token in reader.parse(table) if token.type == "inline"]
+    assert len(cells) == 4
+    children = cells[2].children or []
+    assert {token.type for token in children} <= {"text", "text_special"}
+    assert "".join(token.content for token in children) == f"x{printable(name)}x".replace("\n", " ")
+
+
+def test_base_samples_are_not_read_by_functions_of_a_folder(
+    runs: dict[str, list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(runs["bonus=none"][0], "run")
+    (tmp_path / "canary.py").write_text("raise KeyboardInterrupt")
+    base = write_samples(tmp_path / "base.jsonl")
+    settings = Path("run", "config.yaml").read_text()
+    for name, ends in (("outcome: math", 2), ("bonus: none", 0)):
+        assert name in settings
+        Path("run", "config.yaml").write_text(settings.replace(name, f"{name.split()[0]} canary.py:run"))
+        result = invoke(main, "paper", "run", "--base", base, "--out", "out")
+        assert result.exit_code == ends, result.stderr
