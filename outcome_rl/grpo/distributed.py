@@ -42,7 +42,7 @@ def world_size() -> int:
 
 def is_rank_zero() -> bool:
     """Return whether this process is the one that classifies and writes."""
-    return _rank() == 0
+    return rank() == 0
 
 
 def shards_policy(config: TrainConfig) -> bool:
@@ -217,16 +217,17 @@ def broadcast_parameters(model: nn.Module) -> None:
 
 def contiguous_shard(items: Sequence[T]) -> Sequence[T]:
     """Return this process's slice of items that all processes hold; slices differ in length by at most one."""
-    bounds = [len(items) * rank // world_size() for rank in (_rank(), _rank() + 1)]
+    bounds = [len(items) * own // world_size() for own in (rank(), rank() + 1)]
     return items[bounds[0] : bounds[1]]
 
 
 def strided_shard(items: Sequence[T]) -> Sequence[T]:
     """Return every `world_size`-th item: of items sorted by size, each process gets some of every size."""
-    return items[_rank() :: world_size()]
+    return items[rank() :: world_size()]
 
 
-def _rank() -> int:
+def rank() -> int:
+    """Return the number of this process among those of the run."""
     return int(os.environ.get("RANK", "0"))
 
 

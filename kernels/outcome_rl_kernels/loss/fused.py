@@ -39,8 +39,8 @@ from outcome_rl_kernels.loss.aggregate import is_default, token_loss, total
 from outcome_rl_kernels.loss.chunked_head import HeadGradients, LogitChunks, empty_gradients, rows_of_mask, spread
 from outcome_rl_kernels.loss.inputs import SCHEMA, batch_of, check_labels, flat
 from outcome_rl_kernels.loss.row_kernels import RowKernels, RowStatistics, row_kernels
-from outcome_rl_kernels.loss.sampled import RowGradients, SampledGradients, Sampling
-from outcome_rl_kernels.loss.types import Head, LogitRows, TokenBatch, Wants, in_dtype, joined, select
+from outcome_rl_kernels.loss.sampled import SampledGradients, Sampling
+from outcome_rl_kernels.loss.types import Head, LogitRows, RowGradients, TokenBatch, Wants, in_dtype, joined, select
 from outcome_rl_kernels.loss.vocab_parallel import VocabShard, kernels_of, whole_head
 
 Result = tuple[Tensor, Tensor, Tensor]  # loss, log-probabilities (N,), entropies (N,)

@@ -21,19 +21,9 @@ import torch
 from torch import Tensor
 
 from outcome_rl_kernels.loss import sampled_cpu
-from outcome_rl_kernels.loss.types import Head, LogitRows, Wants
+from outcome_rl_kernels.loss.types import Head, LogitRows, RowGradients, Wants
 
 _GOLDEN_RATIO = 0x9E3779B97F4A7C15
-
-
-class RowGradients(NamedTuple):
-    """The quantities, beside the logits, that determine the gradient of rows of logits."""
-
-    log_sums_R: Tensor  # float64: log sum_v exp(logit_v / temperature), over all shards of the vocabulary
-    logps_R: Tensor
-    entropies_R: Tensor
-    logp_grads_R: Tensor  # g
-    entropy_grads_R: Tensor | None  # e; None: zero
 
 
 class Sampling(NamedTuple):

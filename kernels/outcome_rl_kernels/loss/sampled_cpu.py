@@ -1,16 +1,13 @@
 """Sampled entries of the logits' gradient on the CPU (csrc/sampled.cpp), and their sums (csrc/support.cpp)."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from outcome_rl_kernels.backends import aligned, native_library
 from outcome_rl_kernels.loss.support_cpu import segment_sums
-from outcome_rl_kernels.loss.types import LogitRows
-
-if TYPE_CHECKING:
-    from outcome_rl_kernels.loss.sampled import RowGradients
+from outcome_rl_kernels.loss.types import LogitRows, RowGradients
 
 # An entry costs as much as this many dense ones, measured on processors with bfloat16 products.
 _DENSE_ENTRIES = {torch.bfloat16: 16, torch.float32: 5}
@@ -33,7 +30,7 @@ def room(vocabulary: int, dtype: torch.dtype) -> int:
     return max(_LEAST_ROOM, vocabulary // _DENSE_ENTRIES[dtype])
 
 
-def sample(rows: LogitRows, of: "RowGradients", index_R: Tensor, threshold: float, seed: int, room: int) -> CpuEntries:
+def sample(rows: LogitRows, of: RowGradients, index_R: Tensor, threshold: float, seed: int, room: int) -> CpuEntries:
     """As in `SampleKernels`, for float32 or bfloat16 logits."""
     logits_RV, labels_R, active_R = aligned(rows.logits_RV), aligned(rows.labels_R), rows.active_R
     active_R = None if active_R is None else active_R.contiguous()

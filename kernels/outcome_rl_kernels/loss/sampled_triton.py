@@ -8,7 +8,7 @@ The line of `csrc/sampled.cpp` is walked a block at a time. Positions in a block
 begins, so that float32 holds them; points are 24-bit fractions.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 import triton
@@ -17,10 +17,7 @@ from torch import Tensor
 
 from outcome_rl_kernels.loss import support_triton
 from outcome_rl_kernels.loss.support_triton import piece_sum
-from outcome_rl_kernels.loss.types import LogitRows
-
-if TYPE_CHECKING:
-    from outcome_rl_kernels.loss.sampled import RowGradients
+from outcome_rl_kernels.loss.types import LogitRows, RowGradients
 
 # An entry is read as 2 H bytes twice and written once; the dense products take 6 H operations for it. At an H200's 790
 # TFLOP/s and 4.3 TB/s, this many dense entries take as long.
@@ -180,9 +177,7 @@ def room(vocabulary: int, dtype: torch.dtype) -> int:
     return max(_LEAST_ROOM, vocabulary // _DENSE_ENTRIES)
 
 
-def sample(
-    rows: LogitRows, of: "RowGradients", index_R: Tensor, threshold: float, seed: int, room: int
-) -> TritonEntries:
+def sample(rows: LogitRows, of: RowGradients, index_R: Tensor, threshold: float, seed: int, room: int) -> TritonEntries:
     """As in `SampleKernels`, for float32, bfloat16 or float16 logits with contiguous rows."""
     logits_RV, labels_R, temperature, active_R = rows
     count, vocabulary = logits_RV.shape

@@ -185,6 +185,16 @@ class LogitRows(NamedTuple):
     active_R: Tensor | None = None  # bool: other rows are not read and give zeros. None: all are active
 
 
+class RowGradients(NamedTuple):
+    """The quantities, beside the logits, that determine the gradient of rows of logits."""
+
+    log_sums_R: Tensor  # float64: log sum_v exp(logit_v / temperature), over all shards of the vocabulary
+    logps_R: Tensor
+    entropies_R: Tensor
+    logp_grads_R: Tensor  # g
+    entropy_grads_R: Tensor | None  # e; None: zero
+
+
 class Support(NamedTuple):
     """The tokens that the sampler kept for each of N positions, all sequences flattened; any pair of tensors works.
 

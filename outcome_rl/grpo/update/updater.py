@@ -15,6 +15,7 @@ from torch import Tensor
 
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import TrainConfig
+from outcome_rl.grpo.data.problems import derive_seed
 from outcome_rl.grpo.model.fsdp import full_state, full_tensor, shard_optimizer_state
 from outcome_rl.grpo.model.master_weights import MasterWeights
 from outcome_rl.grpo.model.packing import to_device
@@ -48,7 +49,9 @@ class Updater:
         settings = config.loss_settings | self._head_settings(policy)
         if config.rollout.importance_cap is not None:
             settings["token_loss"] = engine_corrected(settings["token_loss"], config.rollout.importance_cap)
-        self.loss = LinearPolicyLoss(rows="all", **settings)  # the host drops tokens without a gradient
+        # The host drops tokens without a gradient.
+        self.loss = LinearPolicyLoss(rows="all", sample_below=actor.sample_below, **settings)
+        self._passes = 0  # micro-batches of this step so far
         casts_on_gather = policy.sharded is not None and policy.sharded.casts_on_gather
         self.weights = MasterWeights(policy.model, casts_on_gather=casts_on_gather)
         self.optimizer = torch.optim.AdamW(
@@ -82,6 +85,7 @@ class Updater:
         """
         start = time.perf_counter()
         actor, device = self.config.actor, self.policy.device
+        self._passes = 0
         every_token = every_token or actor.kl_loss_coef != 0 or actor.entropy_coeff != 0
         on_host = UpdateBatch(batch, self.config, self.policy, every_token=every_token)
         chosen = to_device(list(on_host.mini_batches()), device)
@@ -162,6 +166,8 @@ class Updater:
     def _loss_of(self, micro_batch: MicroBatch) -> PolicyLossOutput:
         packed = micro_batch.packed
         hidden_MH = self.policy.packed_hidden(packed)
+        number = self.scheduler.last_epoch, self._passes, distributed.rank()
+        self._passes += 1
         output: PolicyLossOutput = self.loss(
             hidden_MH,
             self.policy.head.weight,
@@ -177,6 +183,7 @@ class Updater:
             rollout_logps=micro_batch.engine_logps_M,
             normalizer=micro_batch.normalizer,
             cu_seqlens=packed.response_bounds,
+            sample_seed=derive_seed(self.config.trainer.seed, "entries", *number),
         )
         return output
 

@@ -139,6 +139,29 @@ def test_the_gradient_equals_the_formula(base: Policy, batch: list[Sample], make
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-5, atol=1e-8)
 
 
+def test_sampled_gradients_are_the_gradient_on_average(
+    shared_policy: Policy, batch: list[Sample], make_config: MakeConfig
+) -> None:
+    """Seeds differ between runs, steps and micro-batches; the mean of eight is nearer than one."""
+
+    def gradients(*settings: str) -> torch.Tensor:
+        settings = "actor.grad_clip=1e9", "actor.ppo_micro_batch_size_per_gpu=3", *settings
+        policy, _ = stepped(shared_policy, make_config(*settings), batch, steps=1)
+        return torch.cat([one.grad.flatten() for one in policy.model.parameters() if one.grad is not None]).double()
+
+    exact = gradients()
+    found = [gradients("actor.sample_below=0.2", f"trainer.seed={seed}") for seed in range(8)]
+    assert torch.equal(found[0], gradients("actor.sample_below=0.2"))
+    errors = [float((one - exact).square().sum()) for one in found]
+    assert len(set(errors)) == 8
+    assert 0 < float((sum(found) / 8 - exact).square().sum()) < 2 * sum(errors) / 8 / 8
+
+
+def test_sampling_gradients_needs_the_whole_vocabulary(make_config: MakeConfig) -> None:
+    with pytest.raises(ValueError, match=r"actor\.sample_below=0\.01 needs the whole vocabulary"):
+        make_config("actor.sample_below=0.01", "rollout.top_p=0.9").check()
+
+
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_logps_are_those_of_the_sampling_policy(
     temperature: float, base: Policy, batch: list[Sample], make_config: MakeConfig

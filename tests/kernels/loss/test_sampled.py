@@ -14,8 +14,7 @@ from torch import Tensor
 from outcome_rl_kernels import LinearPolicyLoss, linear_policy_loss
 from outcome_rl_kernels.backends import native_obstacle
 from outcome_rl_kernels.loss import sampled_cpu
-from outcome_rl_kernels.loss.sampled import RowGradients
-from outcome_rl_kernels.loss.types import LogitRows
+from outcome_rl_kernels.loss.types import LogitRows, RowGradients
 
 pytestmark = pytest.mark.skipif(native_obstacle() is not None, reason=str(native_obstacle()))
 

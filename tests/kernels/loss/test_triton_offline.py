@@ -23,10 +23,9 @@ from outcome_rl_kernels.loss.row_kernels_triton import (
     row_statistics,
     scale_,
 )
-from outcome_rl_kernels.loss.sampled import RowGradients
 from outcome_rl_kernels.loss.sampled_triton import TritonEntries, hidden_gradient, room, sample
 from outcome_rl_kernels.loss.support_triton import kept_logits, log_softmax, segment_sums, token_gradients
-from outcome_rl_kernels.loss.types import LogitRows, Support, TokenBatch
+from outcome_rl_kernels.loss.types import LogitRows, RowGradients, Support, TokenBatch
 
 pytestmark = pytest.mark.offline
 R = 2
