@@ -8,7 +8,8 @@ the answer `a`. All have closed forms; nothing is sampled.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, TypedDict, cast, overload
 
@@ -199,6 +200,47 @@ def summarise(keys: Sequence[ArrayLike], correct: Sequence[ArrayLike]) -> Sample
         distinct_per_question=float(np.mean(distinct)),
         solved_fraction=float(np.mean(c > 0)),
     )
+
+
+def validation_metrics(
+    question_ids: Sequence[Hashable],
+    keys: Sequence[int] | None,
+    correct: Sequence[bool],
+    completions: Sequence[Hashable],
+) -> dict[str, list[float]]:
+    """Compute metrics of N validation samples for each question, in the plug-ins under the names of `summarise`.
+
+    Args:
+        question_ids: N ids; the samples of a question need not be neighbours.
+        keys: N outcome keys, `NO_ANSWER` for none; None where outcomes are unknown leaves their metrics out.
+        correct: N booleans; a response without an answer may be correct here, as a reward says.
+        completions: N texts, or tuples of token ids.
+
+    Returns:
+        Name -> one value for each question that has it, whose mean is the metric of the data set. With n samples of a
+        question: `validation/pass_at_k/1`, `2`, `4`, ... up to n, unbiased; `validation/diff_at_k/...`, as
+        `diff_at_k`; `validation/majority_correct`, whether its most frequent answer, the first of equals, is correct;
+        `validation/no_answer_rate`; `validation/identical_rate`, the share of its completions that are equal to another
+        one of it from the first token to the last.
+    """
+    rows_of: dict[Hashable, list[int]] = {}
+    for row, question_id in enumerate(question_ids):
+        rows_of.setdefault(question_id, []).append(row)
+    metrics: dict[str, list[float]] = {}
+    for rows in rows_of.values():
+        n, c = len(rows), sum(bool(correct[row]) for row in rows)
+        equal = Counter(completions[row] for row in rows)
+        found = {f"pass_at_k/{k}": pass_at_k(n, c, k) for k in ks_up_to(n)}
+        found["identical_rate"] = sum(m for m in equal.values() if m > 1) / n
+        if keys is not None:
+            given = Counter(int(keys[row]) for row in rows if keys[row] != NO_ANSWER)
+            found |= {f"diff_at_k/{k}": diff_at_k([*given.values()], k, n=n) for k in ks_up_to(n)}
+            voted = given.most_common(1)[0][0] if given else None
+            found["majority_correct"] = float(any(keys[row] == voted and correct[row] for row in rows))
+            found["no_answer_rate"] = 1 - given.total() / n
+        for name, value in found.items():
+            metrics.setdefault(f"validation/{name}", []).append(float(value))
+    return metrics
 
 
 def macro_average(summaries: Sequence[Mapping[str, Any]]) -> SampleSummary:

@@ -1,4 +1,4 @@
-"""One warning where the sampler's log-probabilities differ from the policy's by more than rounding explains.
+"""Warnings of a sampler: log-probabilities that rounding does not explain, and identical samples.
 
 A sampler that still has old weights, or those without an adapter, gives log-probabilities of another policy. Training
 then goes on without an error, on samples that the policy would not give.
@@ -12,6 +12,8 @@ far more.
 """
 
 import logging
+import warnings
+from collections.abc import Hashable, Sequence
 
 import torch
 
@@ -45,4 +47,22 @@ class SamplerCheck:
             difference,
             self._limit,
             self._advice,
+        )
+
+
+def warn_of_identical(group_ids: Sequence[Hashable], completions: Sequence[Hashable]) -> None:
+    """Warn that all samples of a group of three or more are the same; Python shows a warning once.
+
+    Args:
+        group_ids: N ids of groups.
+        completions: N texts, or tuples of token ids.
+    """
+    groups: dict[Hashable, list[Hashable]] = {}
+    for group_id, completion in zip(group_ids, completions, strict=True):
+        groups.setdefault(group_id, []).append(completion)
+    if any(len(group) > 2 and len({*group}) == 1 for group in groups.values()):
+        warnings.warn(
+            "a group consists of identical completions, from which nothing is learned. If many do, look for a fixed "
+            "seed of the sampler, a temperature near 0, or a policy that has collapsed",
+            stacklevel=3,
         )

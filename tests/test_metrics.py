@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outcome_rl.metrics import best_at_k, diff_at_k, ks_up_to, macro_average, pass_at_k, summarise
+from outcome_rl.metrics import (
+    best_at_k,
+    diff_at_k,
+    ks_up_to,
+    macro_average,
+    pass_at_k,
+    summarise,
+    validation_metrics,
+)
 
 
 @st.composite
@@ -227,3 +235,37 @@ def test_an_average_does_not_depend_on_the_order_of_the_sets(values: list[float]
     summaries = [summary(value) for value in values]
     assert macro_average(summaries) == macro_average(summaries[::-1])
     assert min(values) - 1e-12 <= macro_average(summaries)["pass_at_k"]["1"] <= max(values) + 1e-12
+
+
+@given(st.integers(1, 6), st.integers(1, 9), st.integers(0, 2**31))
+def test_validation_is_the_summary_of_the_same_samples(questions: int, n: int, seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    keys = draw.integers(0, 4, (questions, n))
+    correct = keys == draw.integers(1, 4, (questions, 1))
+    order = draw.permutation(questions * n)
+    ids = np.repeat(np.arange(questions), n)[order].tolist()
+    columns = (column.ravel()[order].tolist() for column in (keys, correct))
+    found = {k: np.mean(v) for k, v in validation_metrics(ids, *columns, list(range(len(ids)))).items()}
+    summary = summarise(list(keys), list(correct))
+    for name in ("pass_at_k", "diff_at_k"):
+        assert {k.split("/")[-1]: v for k, v in found.items() if name in k} == pytest.approx(summary[name])
+    assert found["validation/no_answer_rate"] == pytest.approx(summary["no_answer_rate"])
+    assert found["validation/identical_rate"] == 0
+
+
+def test_validation_by_hand() -> None:
+    """Two questions: 5, 5, 7 of which 7 is right and two texts are the same; and one, right without an answer."""
+    found = validation_metrics(["a", "b", "a", "a"], [5, 0, 5, 7], [False, True, False, True], ["x", "x", "x", "y"])
+    assert found == {
+        "validation/pass_at_k/1": pytest.approx([1 / 3, 1]),
+        "validation/pass_at_k/2": pytest.approx([2 / 3]),
+        "validation/identical_rate": pytest.approx([2 / 3, 0]),
+        "validation/diff_at_k/1": pytest.approx([1, 0]),
+        "validation/diff_at_k/2": pytest.approx([5 / 3]),
+        "validation/majority_correct": [0, 0],
+        "validation/no_answer_rate": [0, 1],
+    }
+    first = validation_metrics(["a"] * 4, [7, 5, 5, 7], [True, False, False, True], list("abcd"))
+    assert first["validation/majority_correct"] == [1]  # 7 and 5 are equally frequent
+    unknown = validation_metrics(["a", "a"], None, [True, False], ["x", "y"])
+    assert set(unknown) == {"validation/pass_at_k/1", "validation/pass_at_k/2", "validation/identical_rate"}

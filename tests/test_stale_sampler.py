@@ -2,11 +2,12 @@
 
 import logging
 import math
+import warnings
 
 import pytest
 import torch
 
-from outcome_rl.stale_sampler import SamplerCheck, rounding_limit
+from outcome_rl.stale_sampler import SamplerCheck, rounding_limit, warn_of_identical
 
 
 @pytest.mark.parametrize(
@@ -58,3 +59,11 @@ def test_it_warns_once(caplog: pytest.LogCaptureFixture) -> None:
     (message,) = caplog.messages
     assert message.startswith("the_metric is 0.07,")
     assert message.endswith("Look at the servers.")
+
+
+def test_a_group_of_identical_samples_is_named() -> None:
+    with pytest.warns(UserWarning, match="a group consists of identical completions"):
+        warn_of_identical(["a", "b", "a", "a", "b"], ["x", "x", "x", "x", "y"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_identical(["a", "b", "a", "a", "b"], ["x", "x", "x", "y", "x"])  # two of "b" may well be equal

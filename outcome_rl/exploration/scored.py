@@ -62,6 +62,7 @@ class Scored:
         | `outcomes/correct_rate` * | correct responses / responses |
         | `outcomes/all_correct_groups` * | groups whose responses are all correct / groups |
         | `outcomes/all_wrong_groups` * | groups without a correct response / groups |
+        | `outcomes/forgotten_groups` * | groups without a correct response, of questions solved before / groups |
         | `outcomes/distinct_in_group` | different answers in a group, mean over groups |
         | `outcomes/distinct_in_group_solved` * | the same over groups with a correct response, if there are any |
         | `outcomes/distinct_in_group_unsolved` * | the same over groups without one, if there are any |
@@ -107,6 +108,7 @@ class Scored:
                 "outcomes/all_wrong_groups": mean(num_correct == 0),
             }
             once_solved = np.bincount(group_index[np.array(self.solved, dtype=bool)], minlength=len(sizes)) > 0
+            metrics["outcomes/forgotten_groups"] = mean((num_correct == 0) & once_solved)
             for name, chosen in (
                 ("solved", num_correct > 0),
                 ("unsolved", num_correct == 0),

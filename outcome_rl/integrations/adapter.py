@@ -1,7 +1,8 @@
 """Rules that all plug-ins share: mask modes, the tokens that hold an outcome, correctness without gold answers."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import torch
@@ -9,8 +10,10 @@ from torch import Tensor
 
 from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.exploration.scored import Scored
+from outcome_rl.metrics import validation_metrics
 from outcome_rl.outcomes.answer_mask import Tokenizer
 from outcome_rl.outcomes.batch import Batch
+from outcome_rl.stale_sampler import warn_of_identical
 from outcome_rl_kernels.advantages.groups import Scale
 from outcome_rl_kernels.loss.types import AnswerMaskMode
 
@@ -95,6 +98,7 @@ def score(
         TypeError, ValueError: as `Explorer.score` and `Explorer.set_id_source`.
     """
     explorer.set_id_source(id_source)
+    warn_of_identical(batch.question_ids if batch.group_ids is None else batch.group_ids, batch.responses)
     decisive = batch.rewards if scores is None else scores
     scored = explorer.score(_judged(explorer, batch, decisive), scale=scale)
     if decisive is not None and scored.judged:
@@ -122,6 +126,35 @@ def golds_of_all(explorer: Explorer, golds: Sequence[str | None], name: str) -> 
             f"a batch has both. Make it text or a number everywhere, or set is_correct"
         )
     return given if len(given) == len(golds) else None
+
+
+def validation(
+    explorer: Explorer, batch: Batch, completions: Sequence[Hashable] | None = None
+) -> dict[str, list[float]]:
+    """Return `validation_metrics` of samples, which are neither scored nor counted.
+
+    Args:
+        explorer: whose outcomes are read.
+        batch: with rewards, or golds, or `correct`, of which the last decides first. An outcome function that needs the
+            rows of the data is called only if the batch has them.
+        completions: N tuples of token ids; None takes the responses.
+    """
+    batch = _judged(explorer, batch, batch.rewards)
+    if batch.golds is None and batch.correct is None and not explorer.config.is_correct:
+        raise ValueError("rewards, golds or correct must be given, or pass@k is unknown; got none of them")
+    keys, given = None, batch.correct
+    if batch.rows is not None or not explorer.matcher.needs_row:
+        outcomes = explorer.matcher.classify(batch, limit_s=explorer.config.grading_limit_s)
+        keys = outcomes.keys.tolist()
+        given = outcomes.correct.tolist() if given is None else given
+    correct = torch.as_tensor(given).bool().tolist()
+    return validation_metrics(batch.question_ids, keys, correct, completions or batch.responses)
+
+
+def means(metrics: dict[str, list[float]], source: str = "") -> dict[str, float]:
+    """Return the mean of each metric over the questions that have it, with the data source in its name."""
+    section = f"validation/{source}/" if source else "validation/"
+    return {section + name.removeprefix("validation/"): fmean(values) for name, values in metrics.items()}
 
 
 def count(explorer: Explorer, batch: Batch) -> None:

@@ -11,17 +11,20 @@
             self.all_metrics.update(scored.metrics)
             return data
 
+        async def eval(self, *args, **kwargs):
+            return await with_validation(self, super().eval(*args, **kwargs))
+
 SkyRL's `register_advantage_estimator` gives a function rewards and ids, but no responses.
 """
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.exploration.scored import Scored
-from outcome_rl.integrations.adapter import answer_mask, check_mask_mode, outcome_turn, score
+from outcome_rl.integrations.adapter import answer_mask, check_mask_mode, means, outcome_turn, score, validation
 from outcome_rl.outcomes.answer_mask import Tokenizer, decode_completion
 from outcome_rl.outcomes.batch import Batch
 from outcome_rl_kernels.advantages.groups import Scale
@@ -94,3 +97,50 @@ def assign_advantages(
         advantages_BT[at] = tokens[: int(at[1].sum())]
     data["advantages"], data["returns"] = advantages_BT, advantages_BT.clone()
     return scored
+
+
+async def with_validation(trainer: Any, evaluation: Awaitable[dict[str, float]]) -> dict[str, float]:
+    """Add pass@k, different answers, majority and identical completions to SkyRL's evaluation, without counting them.
+
+    A positive reward is a correct response, as in `assign_advantages` without golds.
+
+    Args:
+        trainer: SkyRL's trainer, with `generator`, `tokenizer` and an `explorer`.
+        evaluation: `super().eval(...)`, not awaited.
+
+    Returns:
+        SkyRL's metrics, and the means of `outcome_rl.metrics.validation_metrics` over the questions.
+    """
+    recorder = _Recorder(trainer.generator)
+    trainer.generator = recorder
+    try:
+        metrics = await evaluation
+    finally:
+        trainer.generator = recorder.generator
+    uids, ids, masks, rewards = zip(*recorder.rows, strict=True)
+    turns = [outcome_turn(trainer.explorer, *pair) for pair in zip(ids, masks, strict=True)]
+    responses = [decode_completion(trainer.tokenizer, turn.ids) for turn in turns]
+    batch = Batch(uids, responses, correct=[reward > 0 for reward in rewards])
+    return metrics | means(validation(trainer.explorer, batch, ids))
+
+
+class _Recorder:
+    """SkyRL's generator, with (uid, token ids, loss mask, reward) of what it generated; of several steps, the last."""
+
+    def __init__(self, generator: Any) -> None:
+        self.generator = generator
+        self.rows: list[tuple[str, tuple[int, ...], list[int], float]] = []
+
+    async def generate(self, input_batch: Any, *arguments: Any, **keywords: Any) -> Any:
+        output = await self.generator.generate(input_batch, *arguments, **keywords)
+        trajectories = output.get("trajectory_ids") or input_batch["trajectory_ids"]
+        is_last = output.get("is_last_step") or [True] * len(trajectories)
+        columns = (trajectories, output["response_ids"], output["loss_masks"], output["rewards"], is_last)
+        for trajectory, ids, mask, reward, last in zip(*columns, strict=True):
+            if last:
+                total = sum(reward) if isinstance(reward, list) else reward
+                self.rows.append((trajectory.instance_id, tuple(ids), mask, float(total)))
+        return output
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.generator, name)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.exploration.scored import Scored
-from outcome_rl.integrations.adapter import check_mask_mode, score
+from outcome_rl.integrations.adapter import check_mask_mode, means, score, validation
 from outcome_rl.outcomes.answer_mask import Tokenizer, decode_completion
 from outcome_rl.outcomes.batch import Batch
 from outcome_rl.outcomes.grader import MAX_LOGGED_CHARS, MathVerifyPool
@@ -66,6 +66,44 @@ def assign_advantages(
             `answer_mask_mode="all"`: advantages cannot take tokens out of a denominator.
     """
     check_mask_mode(explorer.config.answer_mask_mode, "verifiers")
+    sampled, last, ids, batch = _read(traces, tokenizer, answer_key, question_ids)
+    scored = score(explorer, batch, id_source="types and keys of verifiers' tasks", scale=scale)
+    rows = scored.token_advantages(scored.answer_mask(tokenizer, ids)).tolist()
+    whole = (scored.advantages + scored.bonuses).tolist()
+    for nodes, turn, row, advantage in zip(sampled, last, rows, whole, strict=True):
+        for node in nodes:
+            node.advantages = [advantage] * sum(node.mask)
+        turn.advantages = row[: sum(turn.mask)]
+    return scored
+
+
+def validation_of(
+    traces: "Sequence[Trace]",
+    explorer: Explorer,
+    tokenizer: Tokenizer,
+    *,
+    answer_key: str | None = "answer",
+    question_ids: Sequence[str] | None = None,
+) -> dict[str, float]:
+    """Return pass@k, different answers, majority and identical completions of validation traces, without counting them.
+
+    Args:
+        traces, explorer, tokenizer, answer_key, question_ids: as for `assign_advantages`.
+
+    Returns:
+        The means of `outcome_rl.metrics.validation_metrics` over the questions.
+
+    Raises:
+        ValueError: as `assign_advantages`.
+    """
+    _, _, ids, batch = _read(traces, tokenizer, answer_key, question_ids)
+    return means(validation(explorer, batch, [*map(tuple, ids)]))
+
+
+def _read(
+    traces: "Sequence[Trace]", tokenizer: Tokenizer, answer_key: str | None, question_ids: Sequence[str] | None
+) -> "tuple[list[list[MessageNode]], list[MessageNode], list[list[int]], Batch]":
+    """Return of N traces the sampled nodes, the last turn of the root agent, its sampled tokens, and the batch."""
     if not traces:
         raise ValueError("traces must hold at least one; got none, as after a step whose episodes all failed. Skip it")
     sampled = [[node for node in trace.nodes if any(node.mask)] for trace in traces]
@@ -97,14 +135,7 @@ def assign_advantages(
         [trace.reward for trace in traces],
         rows=[trace.task.data.model_dump() for trace in traces],
     )
-    scored = score(explorer, batch, id_source="types and keys of verifiers' tasks", scale=scale)
-    rows = scored.token_advantages(scored.answer_mask(tokenizer, ids)).tolist()
-    whole = (scored.advantages + scored.bonuses).tolist()
-    for nodes, turn, row, advantage in zip(sampled, last, rows, whole, strict=True):
-        for node in nodes:
-            node.advantages = [advantage] * sum(node.mask)
-        turn.advantages = row[: sum(turn.mask)]
-    return scored
+    return sampled, last, ids, batch
 
 
 def _last_turn(trace: "Trace", sampled: "Sequence[MessageNode]", index: int) -> "MessageNode":

@@ -272,6 +272,7 @@ EXPECTED = {
     "outcomes/correct_rate": 6 / 12,
     "outcomes/all_correct_groups": 1 / 3,
     "outcomes/all_wrong_groups": 1 / 3,
+    "outcomes/forgotten_groups": 0,
     "outcomes/distinct_in_group": (2 + 2 + 1) / 3,
     "outcomes/distinct_in_group_solved": (2 + 1) / 2,
     "outcomes/distinct_in_group_unsolved": 2,
@@ -319,6 +320,7 @@ def test_history_splits_groups_otherwise_than_the_batch() -> None:
     explorer.count(["a"], [text(1)], ["1"])
     scored = explorer.score(["a"] * 3 + ["b"] * 3, [text(a) for a in (2, 3, 4, 5, 5, 0)], ["1"] * 3 + ["9"] * 3)
     assert scored.solved == [True] * 3 + [False] * 3
+    assert scored.metrics["outcomes/forgotten_groups"] == 1 / 2  # a was solved before, and is all wrong now
     assert scored.metrics["outcomes/distinct_in_group_unsolved"] == (3 + 1) / 2
     assert scored.metrics["outcomes/distinct_in_group_once_solved"] == 3
     assert scored.metrics["outcomes/distinct_in_group_never_solved"] == 1

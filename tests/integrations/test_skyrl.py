@@ -1,23 +1,27 @@
 """Advantages on SkyRL's own batches, in a subclass of SkyRL's own trainer."""
 
+import asyncio
 import sys
 import typing
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import typing_extensions
 from transformers import AutoTokenizer
 
-from outcome_rl import Explorer
-from outcome_rl.integrations.skyrl import assign_advantages
+from outcome_rl import NO_ANSWER, Explorer, extract_answer, outcome_key
+from outcome_rl.integrations.skyrl import assign_advantages, with_validation
+from outcome_rl.metrics import summarise
 from outcome_rl.toy import policy_dir
 
 with pytest.MonkeyPatch.context() as patch:
     if sys.version_info < (3, 12):  # pydantic refuses SkyRL's TypedDicts there, so its trainer cannot be imported
         patch.setattr(typing, "TypedDict", typing_extensions.TypedDict)
     from skyrl.backends.skyrl_train.training_batch import TrainingInputBatch, pad_training_input_batch
+    from skyrl.train.config import SkyRLTrainConfig
     from skyrl.train.dataset.preprocess import convert_prompts_responses_to_batch_tensors
     from skyrl.train.trainer import RayPPOTrainer
 
@@ -152,3 +156,50 @@ def test_what_no_policy_token_wrote_is_no_outcome() -> None:
     data["loss_mask"][0] = 0  # a tool's text
     assign_advantages(data, explorer, TOKENIZER, golds=GOLDS)
     assert explorer.seen("0") == [("5", 2), (None, 1), ("39", 1)]
+
+
+class Sampler:
+    """A generator of SkyRL's interface that says the texts of `TEXTS`."""
+
+    async def generate(self, input_batch: Any) -> Any:
+        ids = [one.instance_id for one in input_batch["trajectory_ids"]]
+        texts = [TEXTS[one.instance_id][one.repetition_id] for one in input_batch["trajectory_ids"]]
+        tokens = [[*TOKENIZER(text, add_special_tokens=False).input_ids, TOKENIZER.eos_token_id] for text in texts]
+        return {
+            "prompt_token_ids": [PROMPT] * len(texts),
+            "response_ids": tokens,
+            "rewards": [float(f"{{ {GOLDS[uid]} }}" in text) for uid, text in zip(ids, texts, strict=True)],
+            "loss_masks": [[1] * len(row) for row in tokens],
+            "stop_reasons": ["stop"] * len(texts),
+            "rollout_metrics": {},
+            "rollout_logprobs": None,
+        }
+
+
+def test_evaluation_has_pass_at_k_and_diversity() -> None:
+    """SkyRL's own evaluation, with two questions of four samples in two batches."""
+    cfg = SkyRLTrainConfig()
+    cfg.generator.eval_n_samples_per_prompt, cfg.trainer.dump_eval_results = 4, False
+    batches = [[{"prompt": PROMPT, "env_class": "dialect", "env_extras": {}, "uid": uid}] for uid in TEXTS]
+    trainer = SimpleNamespace(
+        cfg=cfg,
+        generator=Sampler(),
+        tokenizer=TOKENIZER,
+        explorer=Explorer(bonus="batch"),
+        eval_dataloader=batches,
+        global_step=1,
+        trajectory_logger=None,
+        tracker=None,
+    )
+    sampler = trainer.generator
+    found = asyncio.run(with_validation(trainer, RayPPOTrainer.eval(trainer)))
+    assert trainer.generator is sampler
+    answers = {uid: [extract_answer(text) for text in texts] for uid, texts in TEXTS.items()}
+    keys = [np.array([NO_ANSWER if a is None else outcome_key(a.text) for a in row]) for row in answers.values()]
+    right = [row == outcome_key(gold) for row, gold in zip(keys, GOLDS.values(), strict=True)]
+    summary = summarise(keys, right)
+    for name in ("pass_at_k", "diff_at_k"):
+        assert {k: found[f"validation/{name}/{k}"] for k in summary[name]} == pytest.approx(summary[name])
+    assert found["validation/identical_rate"] == 0.25
+    assert found["eval/all/avg_score"] == pytest.approx(summary["pass_at_k"]["1"])
+    assert len(trainer.explorer.counts) == 0

@@ -1,9 +1,11 @@
 """`OutcomeGRPOTrainer` on TRL itself: advantages, loss, counts and metrics."""
 
 import inspect
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas
 import pytest
 import torch
@@ -36,11 +38,13 @@ from outcome_rl import (
     question_key,
 )
 from outcome_rl.integrations.trl import advantages, exploration_advantages
+from outcome_rl.metrics import summarise
 from outcome_rl.toy import policy_dir
 from outcome_rl_kernels import Groups
 from outcome_rl_kernels.advantages.bonuses import BONUSES, Bonus
 
 METRICS = {
+    "outcomes/forgotten_groups",
     "exploration/bonus_mean",
     "exploration/bonus_abs_mean",
     "exploration/new_outcome_rate",
@@ -98,7 +102,7 @@ def test_it_trains_and_reports_on_sampled_completions(tmp_path: Path) -> None:
     trained = table[table["exploration/bonus"].notna()]
     for completion, outcome in zip(trained["completion"], trained["exploration/outcome"], strict=True):
         found = extract_answer(completion)
-        assert outcome == (None if found is None else found.text)
+        assert (None if pandas.isna(outcome) else outcome) == (None if found is None else found.text)
 
 
 @pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo"])
@@ -149,10 +153,11 @@ def test_advantages_are_those_of_group_advantages(make: Make, bonus: str) -> Non
 
 def test_a_group_that_is_all_correct_gets_no_bonus(make: Make) -> None:
     seven = saying(r"\boxed{ 7 }")
-    output = generate(make(rollout_func=seven), 0, 1, 2)  # the golds are 7, 5, 7
+    paper = ExplorationConfig(adv_estimator="grpo", bonus="ucb_con", coef=0.1)
+    output = generate(make(rollout_func=seven, exploration=paper), 0, 1, 2)  # the golds are 7, 5, 7
     assert (output["advantages"][:4] == 0).all()
     assert output["advantages"][4:8].max() > 0
-    unchanged = ExplorationConfig(zero_when_all_correct=False)
+    unchanged = replace(paper, zero_when_all_correct=False)
     assert generate(make(rollout_func=seven, exploration=unchanged), 0, 1, 2)["advantages"][:4].max() > 0
 
 
@@ -259,6 +264,45 @@ def test_a_generation_is_counted_once(make: Make, settings: dict[str, Any], gene
     trainer.train()
     size = trainer.args.generation_batch_size
     assert int(trainer.explorer.counts.items().counts.sum()) == generations * size
+
+
+@pytest.mark.parametrize("settings", [{}, {"answer_key": None, "correct_reward": is_right}], ids=["golds", "rewards"])
+def test_evaluation_has_pass_at_k_and_diversity_of_its_groups(
+    policy: Path, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    """Batches of two groups and one give the means over the three groups, as outcome_rl.metrics on the same texts."""
+    exploration = ExplorationConfig(bonus="batch")
+    trainer = make_trainer(
+        policy,
+        tmp_path,
+        exploration=exploration,
+        columns=settings,
+        eval_data=questions().select(range(3)),
+        per_device_eval_batch_size=2 * N,
+    )
+    texts: list[str] = []
+    golds: list[str] = []
+    generate = trainer._generate
+
+    def recorded(prompts: list[Any]) -> Any:
+        generated = generate(prompts)
+        golds.extend(GOLDS[questions()["prompt"].index(prompt)] for prompt in prompts[::N])
+        texts.extend(tokenizer().batch_decode(generated[1], skip_special_tokens=True))
+        return generated
+
+    trainer._generate = recorded
+    found = trainer.evaluate()
+    answers = [extract_answer(text) for text in texts]
+    keys = np.array([0 if a is None else outcome_key(a.text) for a in answers]).reshape(3, N)
+    correct = keys == np.array([[outcome_key(gold)] for gold in golds])
+    summary = summarise(list(keys), list(correct))
+    assert 0 < summary["pass_at_k"]["1"] < 1
+    for name in ("pass_at_k", "diff_at_k"):
+        ours = {k: found[f"eval_validation/{name}/{k}"] for k in ("1", "2", "4")}
+        assert ours == pytest.approx(summary[name])
+    equal = [sum(texts[i * N : (i + 1) * N].count(text) > 1 for text in texts[i * N : (i + 1) * N]) for i in range(3)]
+    assert found["eval_validation/identical_rate"] == pytest.approx(sum(equal) / len(texts))
+    assert len(trainer.explorer.counts) == 0
 
 
 def says_seven(completions: list[str], **_: Any) -> list[float]:

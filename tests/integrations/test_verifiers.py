@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import verifiers.v1 as vf
@@ -13,7 +14,8 @@ from verifiers.v1.semantic import ParentLink
 from verifiers_traces import TOKENIZER, Data, make, turn
 
 from outcome_rl import NO_ANSWER, Explorer, OutcomeCounts, group_advantages, outcome_key, question_key
-from outcome_rl.integrations.verifiers import assign_advantages, verify_boxed_math_answer
+from outcome_rl.integrations.verifiers import assign_advantages, validation_of, verify_boxed_math_answer
+from outcome_rl.metrics import summarise
 
 ANSWERS = {"27": ["27", "5", "5"], "3": ["1", None, "3"]}  # gold -> answers
 
@@ -76,6 +78,17 @@ def test_branches_read_advantages_bonuses_and_answer_mask(mode: str, turns: int)
             torch.testing.assert_close(found, row)
     assert scored.metrics["exploration/new_outcome_rate"] == 0
     assert len(explorer.solved) == 2
+
+
+def test_validation_is_the_summary_of_the_same_answers() -> None:
+    explorer = Explorer(bonus="batch")
+    found = validation_of(step(), explorer, TOKENIZER)
+    keys = [np.array([NO_ANSWER if a is None else outcome_key(a) for a in row]) for row in ANSWERS.values()]
+    right = [np.array([answer == gold for answer in row]) for gold, row in ANSWERS.items()]
+    summary = summarise(keys, right)
+    for name in ("pass_at_k", "diff_at_k"):
+        assert {k: found[f"validation/{name}/{k}"] for k in summary[name]} == pytest.approx(summary[name])
+    assert len(explorer.counts) == 0
 
 
 def test_traces_survive_verifiers_records() -> None:

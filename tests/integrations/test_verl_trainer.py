@@ -1,5 +1,6 @@
 """The hook in verl 0.9.1's trainer: its own methods on batches of text, advantages, counts, checkpoints."""
 
+import inspect
 import json
 import re
 import sys
@@ -15,6 +16,7 @@ from torch import Tensor
 from transfer_queue import KVBatchMeta
 from verl import DataProto
 from verl.trainer.ppo.core_algos import get_kl_controller
+from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from verl.utils.debug.metrics import calculate_debug_metrics
 from verl_runs import EXPLORE, Queue, make_trainer, put_group, together, verl_config
 
@@ -23,6 +25,7 @@ from outcome_rl.exploration import saved
 from outcome_rl.grpo.config.schema import DataConfig
 from outcome_rl.grpo.data.problems import load_problems
 from outcome_rl.integrations.verl.trainer import gold_answer, question_id
+from outcome_rl.metrics import summarise
 
 ANSWERS = {"q1": ["27", "5", "5", None], "q2": ["1", "2", "8", "3"]}
 
@@ -226,6 +229,34 @@ def test_the_same_through_verls_real_queue(tmp_path: Path, monkeypatch: pytest.M
 
 
 # --- counting
+
+
+@pytest.mark.parametrize("acc", [False, True])
+def test_validation_has_pass_at_k_and_diversity_for_each_source(make: Make, acc: bool) -> None:
+    """Through the two methods of verl that its `_validate` ends with, in this order, with these columns."""
+    source = inspect.getsource(PPOTrainer._validate)
+    logs = "self._maybe_log_val_generations(inputs=sample_inputs, outputs=sample_outputs, scores=sample_scores)"
+    assert source.index(logs) < source.index("return self._val_metrics_update(")
+    trainer = make(EXPLORE + "bonus=batch")
+    answers = [one for row in ANSWERS.values() for one in row]
+    outputs = ["no idea" if answer is None else f"9 \\boxed{{ {answer} }}" for answer in answers]
+    right = np.array([[True, False, False, False], [False, False, False, True]])
+    scores = right.ravel().astype(float).tolist()
+    infos = {"reward": [0.5] * 8, "acc": scores} if acc else {"reward": scores}  # 0.5 for the format
+    uids = ["u1"] * 4 + ["u2"] * 4
+    for sources in (["math"] * 8, ["math"] * 4 + ["code"] * 4):
+        trainer._maybe_log_val_generations(inputs=["?"] * 8, outputs=outputs, scores=scores)
+        found = trainer._val_metrics_update(sources, uids, infos, [1] * 8)
+        assert "val-aux/num_turns/mean" in found
+        keys = np.array([NO_ANSWER if a is None else outcome_key(a) for a in answers]).reshape(2, 4)
+        for name in dict.fromkeys(sources):
+            rows = [i for i in range(2) if sources[4 * i] == name]
+            summary = summarise(list(keys[rows]), list(right[rows]))
+            for metric in ("pass_at_k", "diff_at_k"):
+                ours = {k: found[f"validation/{name}/{metric}/{k}"] for k in ("1", "2", "4")}
+                assert ours == pytest.approx(summary[metric])
+        assert found[f"validation/{sources[0]}/identical_rate"] == (0.25 if len({*sources}) == 1 else 0.5)
+    assert len(trainer._outcome_explorer.counts) == 0
 
 
 def test_groups_that_dapo_filters_out_are_counted_and_validation_is_not(make: Make, queue: Queue) -> None:

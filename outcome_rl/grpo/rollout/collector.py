@@ -23,6 +23,7 @@ from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.engine import RolloutEngine, check_complete, checked, generate
 from outcome_rl.grpo.types import EngineDied, Fetch, Problem, ProblemSet, Prompts, Rollout, Sample
 from outcome_rl.outcomes.answer_mask import answer_spans
+from outcome_rl.stale_sampler import warn_of_identical
 
 
 class Collected(NamedTuple):
@@ -170,6 +171,7 @@ class Collector:
             logps = [sum(values) / max(len(values), 1) for values in known]
         rewards = None if self.reward is None else self.reward(texts, repeated)
         groups = [group for group in range(len(problems)) for _ in range(self.config.rollout.n)]
+        warn_of_identical(groups, texts)
         scored = self.explorer.score(
             [problem.id for problem in own(repeated)],
             own(texts),

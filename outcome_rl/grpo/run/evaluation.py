@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
 from typing import Any, TypeVar
 
 from outcome_rl.grpo import distributed
@@ -10,7 +11,7 @@ from outcome_rl.grpo.data.problems import derive_seed, load_problems, set_name
 from outcome_rl.grpo.data.prompts import tokenize
 from outcome_rl.grpo.rollout.engine import RolloutEngine, generate
 from outcome_rl.grpo.types import ProblemSet
-from outcome_rl.metrics import macro_average, summarise
+from outcome_rl.metrics import macro_average, summarise, validation_metrics
 from outcome_rl.outcomes.batch import Batch
 from outcome_rl.outcomes.kinds import OutcomeKind
 
@@ -109,8 +110,11 @@ def evaluate(
     outcomes = distributed.on_rank_zero(lambda: matcher.classify(batch))
     keys, correct = outcomes.keys.reshape(-1, n), outcomes.correct.reshape(-1, n)
     summary = summarise(list(keys), list(correct))
+    completions = [tuple(rollout.token_ids) for rollout in rollouts]
+    more = validation_metrics(_repeat(ids, n), outcomes.keys.tolist(), outcomes.correct.tolist(), completions)
+    added = {name: fmean(more[f"validation/{name}"]) for name in ("majority_correct", "identical_rate")}
     seconds = round(time.perf_counter() - start, 6)
-    return {"dataset": dataset.name, **summary, "unresolved": outcomes.unresolved, "time/evaluate_s": seconds}
+    return {"dataset": dataset.name, **summary, **added, "unresolved": outcomes.unresolved, "time/evaluate_s": seconds}
 
 
 def watched_set(macro: str, sources: Sequence[str]) -> str | None:

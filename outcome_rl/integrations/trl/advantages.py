@@ -21,6 +21,7 @@ from outcome_rl.exploration.scored import Scored
 from outcome_rl.integrations.adapter import Turn, answer_mask, outcome_turn
 from outcome_rl.outcomes.answer_mask import decode_completion
 from outcome_rl.outcomes.batch import Batch
+from outcome_rl.stale_sampler import warn_of_identical
 from outcome_rl_kernels.advantages.groups import Scale
 
 
@@ -111,6 +112,7 @@ def exploration_advantages(
         rows=examples,
         logps=means,
     )
+    warn_of_identical([i // n for i in range(first, first + num_local)], batch.responses)
     scored = explorer.score(batch, scale=scale)
     if config.adv_estimator == "grpo":
         scored = replace(scored, advantages=torch.zeros_like(scored.advantages))

@@ -23,11 +23,13 @@ from outcome_rl.causal_lm import read_head
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.exploration.explorer import Explorer, device_of_counts
 from outcome_rl.exploration.scored import Scored
-from outcome_rl.integrations.adapter import with_disagreement
+from outcome_rl.integrations.adapter import outcome_turn, validation, with_disagreement
 from outcome_rl.integrations.trl.advantages import exploration_advantages
 from outcome_rl.integrations.trl.columns import Columns
 from outcome_rl.integrations.trl.compatibility import check_hooks, forward_inputs
 from outcome_rl.integrations.trl.fused_loss import add_policy_loss, check_fused_loss, fused_policy_loss
+from outcome_rl.outcomes.answer_mask import decode_completion
+from outcome_rl.outcomes.batch import Batch
 from outcome_rl.stale_sampler import SamplerCheck
 from outcome_rl.traces import trace
 from outcome_rl.version import __version__
@@ -46,8 +48,9 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
     """`GRPOTrainer` with a bonus for outcomes (final answers) that were rarely seen before.
 
     `advantages = A + bonus`, where A is TRL's advantage, with any rewards, weights and scaling, or the result of
-    another `adv_estimator` on the weighted sum of the rewards. Evaluation is unchanged: it reads no outcome and counts
-    nothing. With `bonus="none"` the advantages are A and no token is masked; outcomes are still counted and reported.
+    another `adv_estimator` on the weighted sum of the rewards. Evaluation counts nothing, and adds the metrics of
+    `outcome_rl.metrics.validation_metrics` to TRL's. With `bonus="none"` the advantages are A and no token is masked;
+    outcomes are still counted and reported.
 
     Args:
         *args, **kwargs: as for `GRPOTrainer`.
@@ -253,7 +256,9 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             self._check_sampler()
             self._before_generation = self._state_if_saved_in_between()
             self._record(self._explore(rows, output))
-        elif self.log_completions:
+            return output
+        self._validate(rows, output)
+        if self.log_completions:
             names = [name for name in self._logs["extra"] if name.startswith(_TRACE)]
             self._log_samples({name: [None] * len(self._rewards) for name in names})
         return output
@@ -270,6 +275,31 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             tokens = self.accelerator.gather(mask.sum()).sum().item()
             mode = "train" if self.model.training else "eval"
             self._metrics[mode]["sampling/logp_missing"].append(missing / tokens)
+
+    def _validate(self, rows: list[dict[str, Any]], output: dict[str, Any]) -> None:
+        """Write metrics of an evaluation batch of all ranks: one value for each question, which TRL averages."""
+        from accelerate.utils import gather_object  # comes with TRL
+
+        ids = [
+            tuple(row[: len(mask)]) for row, mask in zip(output["completion_ids"].tolist(), self._written, strict=True)
+        ]
+        turns = [outcome_turn(self.explorer, *pair) for pair in zip(ids, self._written, strict=True)]
+        texts = [decode_completion(self._tokenizer, turn.ids) for turn in turns]
+        golds = [None if self._columns.golds is None else row.get(self._columns.golds) for row in rows]
+        examples = rows if self.explorer.matcher.needs_row else [{}] * len(rows)
+        local = [*zip(map(self._columns.id, rows), texts, golds, examples, ids, strict=True)]
+        names, responses, all_golds, all_rows, completions = zip(*gather_object(local), strict=True)
+        unscored = self._rewards.isnan().all(dim=1)
+        batch = Batch(
+            names,
+            responses,
+            all_golds if all(isinstance(gold, str) for gold in all_golds) else None,
+            (self._rewards * self.reward_weights.to(self._rewards)).nansum(dim=1).cpu(),
+            rows=all_rows if self.explorer.matcher.needs_row else None,
+            correct=self._correct_by_reward(unscored),
+        )
+        for name, values in validation(self.explorer, batch, completions).items():
+            self._metrics["eval"][name].extend(values)
 
     def _check_sampler(self) -> None:
         """Warn once of a stale sampler, by TRL's own metric, which is there with vLLM's importance sampling.

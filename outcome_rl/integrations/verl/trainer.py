@@ -2,7 +2,8 @@
 
 verl's own methods run unchanged. Before the advantages are computed, the hook reads from the queue what `outcome_grpo`
 needs. After verl has restored a checkpoint, the explorer's state is read from it; before verl writes one, that state is
-written, because verl declares the checkpoint complete last. Validation does not use this hook, so it is never counted.
+written, because verl declares the checkpoint complete last. Validation is never counted; pass@k and diversity are added
+to its metrics.
 """
 
 import functools
@@ -18,7 +19,16 @@ from torch import Tensor
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.exploration.scored import Scored
-from outcome_rl.integrations.adapter import answer_mask, check_mask_mode, count, golds_of_all, outcome_turn, score
+from outcome_rl.integrations.adapter import (
+    answer_mask,
+    check_mask_mode,
+    count,
+    golds_of_all,
+    means,
+    outcome_turn,
+    score,
+    validation,
+)
 from outcome_rl.integrations.verl import ADV_ESTIMATOR, SETTINGS
 from outcome_rl.integrations.verl.algorithms import batch_in_hand
 from outcome_rl.outcomes import keys
@@ -33,6 +43,7 @@ from outcome_rl_kernels.advantages.groups import Scale
 FOLDER = "exploration"  # in global_step_N/
 _EXPLORER = "_outcome_explorer"  # attribute of a trainer
 _SAMPLER = "_outcome_sampler_check"  # likewise
+_RESPONSES = "_outcome_validation_responses"  # likewise, during a validation
 
 
 def prepare(config: Any) -> None:
@@ -87,6 +98,8 @@ def hook(trainer_class: Any) -> None:
         ("_compute_advantage", _around_compute_advantage),
         ("_load_checkpoint", _around_load_checkpoint),
         ("_save_checkpoint", _around_save_checkpoint),
+        ("_maybe_log_val_generations", _around_log_val_generations),
+        ("_val_metrics_update", _around_val_metrics_update),
     ):
         setattr(trainer_class, name, _where_exploring(getattr(trainer_class, name), around))
 
@@ -173,6 +186,37 @@ def _around_compute_advantage(
     _check_sampler(trainer, metrics)
     with batch_in_hand(advantages):
         return original(batch, metrics)
+
+
+def _around_log_val_generations(trainer: Any, original: Callable[..., Any], *arguments: Any, **columns: Any) -> Any:
+    """Keep the responses of a validation, in the order of its samples; verl's metrics do not get them."""
+    setattr(trainer, _RESPONSES, columns["outputs"])
+    return original(*arguments, **columns)
+
+
+def _around_val_metrics_update(
+    trainer: Any,
+    original: Callable[..., dict[str, float]],
+    data_sources: Sequence[str],
+    sample_uids: Sequence[str],
+    infos: Mapping[str, Sequence[Any]],
+    *arguments: Any,
+    **columns: Any,
+) -> dict[str, float]:
+    """Add the metrics of `validation_metrics` to verl's, for each data source; `acc`, or else the reward, decides."""
+    metrics = original(data_sources, sample_uids, infos, *arguments, **columns)
+    explorer, responses = getattr(trainer, _EXPLORER), trainer.__dict__.pop(_RESPONSES)
+    for source in dict.fromkeys(data_sources):
+        rows = [row for row, of_row in enumerate(data_sources) if of_row == source]
+        has_acc = "acc" in infos and infos["acc"][rows[0]] is not None
+        values = infos["acc" if has_acc else "reward"]
+        batch = Batch(
+            [str(sample_uids[row]) for row in rows],
+            [responses[row] for row in rows],
+            correct=[float(values[row] or 0) > 0 for row in rows],
+        )
+        metrics |= means(validation(explorer, batch), source)
+    return metrics
 
 
 def _log_samples(trainer: Any, rows: "_Rows", scored: Scored) -> None:
