@@ -103,6 +103,8 @@ FOREIGN = re.compile(
 _BEGUN = {re.split(r".\?|[(\[]", word)[0] for row in LANGUAGES.values() for word in row.answer.split("|")}
 FOREIGN_WORDS = tuple(word for word in _BEGUN if not any(word != other and word.startswith(other) for other in _BEGUN))
 ASCII_WORDS = tuple(word for word in FOREIGN_WORDS if word.isascii())
+_LETTERS = {max(word) for word in FOREIGN_WORDS if not word.isascii()}  # a text without them has only ASCII's words
+FOREIGN_LETTER = re.compile(f"[{''.join(sorted(letter + letter.upper() for letter in _LETTERS))}]")
 
 # `Result: 18` and, in other languages, `El resultado es 18` at the beginning of the last line.
 _ENGLISH_RESULT = r"(?:final |correct )?(?:result|value|solution|conclusion|total|output|final)|ans"

@@ -1,6 +1,7 @@
 """Answers in the last sentence: a conclusion, "Therefore ... is 42.", a statement, "The sum is 42.", or bold type."""
 
 import re
+from functools import lru_cache
 
 from outcome_rl.outcomes.extraction.answer import (
     CLAUSE_END,
@@ -92,6 +93,7 @@ def only_quantity(response: str) -> Answer | None:
     return span and answer_at(response, *span, "conclusion")
 
 
+@lru_cache(maxsize=1)  # three rules ask
 def _last_line(response: str) -> tuple[list[int], int]:
     """Return where the sentences of the last line that says something begin, and where it ends."""
     end = len(response.rstrip(_PICTURES))

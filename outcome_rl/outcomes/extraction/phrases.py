@@ -70,7 +70,8 @@ def _announced(text: str) -> Iterator[tuple[int, int | None]]:
     """Yield where the value of every announcement begins, from the last one up, and its end if it stands before."""
     found = [_of_ending(text, ending) for ending in _ENDINGS if ending in text]
     lowered = text.lower()
-    for word in words.ASCII_WORDS if text.isascii() else words.FOREIGN_WORDS:
+    is_foreign = not text.isascii() and words.FOREIGN_LETTER.search(text)
+    for word in words.FOREIGN_WORDS if is_foreign else words.ASCII_WORDS:
         if word in lowered:
             found.append(_of_word(text, word))
     return found[0] if len(found) == 1 else heapq.merge(*found, reverse=True, key=lambda span: span[0])

@@ -23,6 +23,8 @@ _PLAIN = {
     **dict.fromkeys((0xA0, 0x202F, *range(0x2000, 0x200B), 0x3000, *map(ord, "【】「」『』")), 0x20),
     **dict.fromkeys((*_UNSEEN, *_PICTURES), 0x20),
 }
+# Most texts have none of them, and a search is fast; those outside the basic plane are one range.
+_OTHER = re.compile(f"[{''.join(chr(code) for code in _PLAIN if code < 0x10000)}\U0001d7ce-\U0001faff]")
 _TAG = re.compile(
     r"</?(?:[abiupq]|em|strong|mark|center|div|span|font|big|small|li|[ou]l|d[ltd]|h[1-6r]|br|code|pre|(?:final_?)?answer)"
     r"(?: [^<>\n]{0,80})?/?>",
@@ -42,7 +44,7 @@ def view(text: str) -> str:
 
     The view has the length of the text, and what is left in it its position.
     """
-    if not text.isascii():
+    if not text.isascii() and _OTHER.search(text):
         text = text.translate(_PLAIN)
     if "<" in text:
         text = _TAG.sub(blank, text)
