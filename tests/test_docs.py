@@ -92,10 +92,11 @@ def test_the_first_install_line_brings_what_the_first_snippet_imports() -> None:
 def test_the_pages_on_outcomes_run() -> None:
     names: dict[str, Any] = {"__name__": "my_module"}
     for page in ("outcomes.md", "outcome-functions.md"):
-        (block,) = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
-        exec(block, names)
+        for block in re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL):
+            exec(block, names)
     assert names["outcomes"].correct.tolist() == [True, True, False]
     assert names["scored"].correct.tolist() == [True, False]
+    assert names["counted"].correct.tolist() == [False, True]
     assert names["explorer"].matcher.rule == "function/my_module:verdict/1"
 
 

@@ -1,12 +1,13 @@
 """Outcome-based exploration as one object: from responses to outcomes, counts, advantages, bonuses and answer masks.
 
-    explorer = Explorer(bonus="batch", coef=0.2)              # counts and outcome classes, kept over training
+    explorer = Explorer(bonus="batch", coef=0.2)              # counts, kept over training
     scored = explorer.score(question_ids, responses, golds)   # one entry per response; counts the batch
     explorer.save("checkpoint/exploration")                   # the same format in every training stack
 
 - `config` has the settings, `ExplorationConfig`;
-- `columns` checks and groups the columns of a batch, on one rank or many;
-- `gate` leaves questions without advantages, `questions` and `saved` keep what was solved and write it to disk;
+- `columns` checks and groups the columns of a batch, `reading` makes them of responses, on one rank or many;
+- `gate` leaves questions without advantages, `history` sums up the count table for the metrics;
+- `saved` writes a state to disk and reads it, `older` reads those of older versions and rules again;
 - `scored` holds a scored batch: its metrics, its answer mask, its advantages per token;
 - `explorer` is the `Explorer`.
 

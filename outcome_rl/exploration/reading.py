@@ -1,7 +1,7 @@
 """From the responses of every rank to columns of numbers: each rank reads its own responses.
 
-What a rank sends is a row of integers for each response (outcome key, correctness, span), its ids and numbers, and the
-text of each outcome that was never sampled before. Responses stay where they are.
+A rank sends a row of integers for each response (outcome key, correctness, span), its ids and numbers, and the text of
+each outcome that was never sampled before. Responses stay where they are.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -39,7 +39,7 @@ class Reading(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What is known of the questions sampled so far."""
+    """Facts about the questions sampled so far."""
 
     texts: dict[str, dict[int, str]]  # question id -> key -> text of each outcome, in the order of their first samples
     golds: dict[str, str]  # question id -> its gold answer, as it was first given
@@ -104,6 +104,9 @@ def _read(
         if key != NO_ANSWER and key not in known.texts.get(question_id, ()):
             text = "" if answer is None else answer.text.strip()
             new[question_id, key] = min(text, new.get((question_id, key), text))  # independent of the order
+    for question_id, gold in golds.items():
+        if (of_gold := kind.text_of_gold(gold)) and of_gold[0] not in (NO_ANSWER, *known.texts.get(question_id, ())):
+            new[question_id, of_gold[0]] = of_gold[1]
     reading = Reading(
         question_ids=list(batch.question_ids),
         group_ids=None if batch.group_ids is None else list(batch.group_ids),

@@ -4,13 +4,12 @@ Every process knows the whole batch of a step, so all of them take the same deci
 with `actor.strategy=fsdp2`, a shard of it (`model/fsdp.py`):
 
     sample      each process its questions               all-gather      all responses, everywhere
-    classify    rank zero                                broadcast       the same outcome keys, so the same counts
+    classify    each process its share of the responses  all-gather      the same outcome keys, so the same counts
     update      each process its part of the mini-batch  all-reduce      the sum of the gradients and the same step,
                                                       or reduce-scatter  each process its rows of both
     write       rank zero
 
-Only rank zero classifies answers, because a comparison by math-verify may run out of time in one process and not in
-another.
+Each answer is read by one process, because a comparison by math-verify may run out of time in one and not in another.
 """
 
 import gc
@@ -41,7 +40,7 @@ def world_size() -> int:
 
 
 def is_rank_zero() -> bool:
-    """Return whether this process is the one that classifies and writes."""
+    """Return whether this process is the one that logs and writes."""
     return rank() == 0
 
 

@@ -70,6 +70,9 @@ class EquivalenceMatcher(OutcomeMatcher):
     def same_gold(self, a: str, b: str) -> bool:
         return final_answer(a).strip() == final_answer(b).strip()
 
+    def text_of_gold(self, gold: str) -> tuple[int, str] | None:
+        return None  # a class begins with the text of a response
+
     def reads(self, rule: str) -> bool:
         own, _, name = rule.partition("+")
         return name == self._name and super().reads(own)

@@ -76,7 +76,7 @@ class FunctionMatcher(OutcomeKind):
 
     def classify(
         self,
-        batch: Batch | Sequence[str],
+        question_ids: Batch | Sequence[str],
         responses: Sequence[str] | None = None,
         golds: Sequence[str] | None = None,
         rows: Sequence[Row] | None = None,
@@ -88,7 +88,7 @@ class FunctionMatcher(OutcomeKind):
         """Call the function on N responses, once for equal ones to a question, and decide which are correct.
 
         Args:
-            batch, responses, golds, rows: columns of a `Batch`, or a `Batch` in place of the first.
+            question_ids, responses, golds, rows: columns of a `Batch`, or a `Batch` in place of the first.
             texts: not read.
             progress: called as `progress(done, total)` once, after the function.
             limit_s: seconds for all calls of an isolated function together; golds come first. None is no limit.
@@ -102,7 +102,7 @@ class FunctionMatcher(OutcomeKind):
             TypeError, ValueError: as for `Batch`, the function failed on every response of its first batch, or
                 `is_correct` returned no boolean.
         """
-        batch = Batch.of(batch, responses, golds, rows=rows)
+        batch = Batch.of(question_ids, responses, golds, rows=rows)
         deadline = time.monotonic() + (float("inf") if limit_s is None else limit_s)
         pairs = list(zip(batch.question_ids, batch.responses, strict=True))
         given = golds_of(batch) if self._is_correct is None else [""] * len(batch)

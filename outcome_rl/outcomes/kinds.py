@@ -153,6 +153,10 @@ class OutcomeKind:
         """Return whether two gold answers, neither of them empty, are the same."""
         return a == b
 
+    def text_of_gold(self, gold: str) -> tuple[int, str] | None:
+        """Return the key of a gold's outcome and the text that stands for it in lists; None: a response's does."""
+        return None
+
     def reads(self, rule: str) -> bool:
         """Return whether `key_of` has a key of this rule for every outcome that was counted under another one."""
         return rule == self.rule

@@ -95,7 +95,7 @@ class OutcomeMatcher(OutcomeKind):
 
     def classify(
         self,
-        batch: Batch | Sequence[str],
+        question_ids: Batch | Sequence[str],
         responses: Sequence[str] | None = None,
         golds: Sequence[str] | None = None,
         *,
@@ -106,8 +106,8 @@ class OutcomeMatcher(OutcomeKind):
         """Read the final answers of N responses, and compare them with the gold answers.
 
         Args:
-            batch, responses, golds: columns of a `Batch`, or a `Batch` in place of the first. A response without a
-                gold is not correct.
+            question_ids, responses, golds: columns of a `Batch`, or a `Batch` in place of the first. A response
+                without a gold is not correct.
             texts: not read.
             progress: called as `progress(done, total)` during the votes.
             limit_s: seconds that the votes may take together; an answer whose vote has not begun by then is not
@@ -116,7 +116,7 @@ class OutcomeMatcher(OutcomeKind):
         Raises:
             TypeError, ValueError: as for `Batch`.
         """
-        batch = Batch.of(batch, responses, golds)
+        batch = Batch.of(question_ids, responses, golds)
         return self._classify(batch, once_each(extract_answer, batch.responses), texts or {}, progress, limit_s)
 
     def classify_answers(
@@ -141,6 +141,10 @@ class OutcomeMatcher(OutcomeKind):
 
     def same_gold(self, a: str, b: str) -> bool:
         return a == b or canonical_text(final_answer(a)) == canonical_text(final_answer(b))
+
+    def text_of_gold(self, gold: str) -> tuple[int, str] | None:
+        text = final_answer(gold).strip()
+        return outcome_key(text), text
 
     def reads(self, rule: str) -> bool:
         return re.fullmatch(r"canonical/\d+", rule) is not None

@@ -68,7 +68,7 @@ def saved(tmp_path: Path) -> Path:
 def test_the_state_is_files_that_hold_no_code(saved: Path) -> None:
     assert {path.name for path in saved.parent.rglob("*") if path.is_file()} == {COUNTS_FILE, STATE_FILE, MANIFEST}
     state = json.loads((saved / STATE_FILE).read_text())
-    assert {name: texts[1::2] for name, texts in state["texts"].items()} == {"q0": ["1", "2"], "q1": []}
+    assert {name: texts[1::2] for name, texts in state["texts"].items()} == {"q0": ["1", "2"], "q1": ["2"]}
     assert state["golds"] == {"q0": "1", "q1": "2"}
     assert state.keys() == {"format", "config", "texts", "golds", "batches", "id_source"}
     torch.save(Explorer.load(saved).state_dict(), saved / "state.pt")
