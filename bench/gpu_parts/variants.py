@@ -34,7 +34,7 @@ def variants(report: Report) -> Figures:
         "as it is": ({}, []),
         "rows='all'": (whole, []),
         **{f"{k} chunks": (whole | {"workspace_bytes": -(-n // k) * row_bytes}, []) for k in (1, 2, 4, 8)},
-        "8 chunks, d weight in its own dtype": (whole | {"workspace_bytes": -(-n // 8) * row_bytes}, [own_dtype(8)]),
+        "8 chunks, d weight in float32": (whole | {"workspace_bytes": -(-n // 8) * row_bytes}, [own_dtype(0)]),
         "2 chunks, d weight in float32": (whole | {"workspace_bytes": n // 2 * row_bytes}, [own_dtype(0)]),
         "one program of 256 threads per row": (whole, [patch.object(row_kernels_triton, "_launch", grid)]),
         "statistics and gradients apart": (whole, [patch.object(fused, "is_default", lambda inputs: False)]),

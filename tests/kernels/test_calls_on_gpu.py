@@ -91,8 +91,7 @@ def test_the_linear_loss_waits_for_the_number_of_rows_alone(
     output = found["output"]
     assert all(value.is_meta for value in (output.loss, output.logps, output.entropies, *output.metrics.values()))
     assert all(leaf.grad is not None and leaf.grad.dtype == leaf.dtype for leaf in leaves.values())
-    # Beyond four chunks the sum of the weight's gradient is float32 and is cast once; nothing else is copied.
-    assert large_copies(ledger) == (["_to_copy.default"] if chunks > 4 else [])
+    assert large_copies(ledger) == []  # up to eight chunks the sum of the weight's gradient has its own dtype
 
 
 @pytest.mark.parametrize("options", SETTINGS, ids=["default", "KL and entropy", "sequences", "dual clip"])
@@ -130,7 +129,7 @@ def test_a_support_waits_for_nothing(masked: bool) -> None:
     hidden, weight, bias = (leaf.detach() for leaf in operands().values())
     active_N = torch.empty(N, dtype=torch.bool, **META) if masked else None
     labels_N, offsets, token_ids = (torch.empty(size, dtype=torch.int64, **META) for size in (N, N + 1, 5 * N))
-    head, others = (hidden.reshape(N, H), weight, bias, labels_N), (offsets, token_ids, 1.0, "triton")
+    head, others = (hidden.reshape(N, H), weight, bias, labels_N), (offsets, token_ids, 1.0, None, "triton")
 
     def call(ledger: Ledger) -> None:
         found = supports._forward._init_fn(*head, active_N, *others)

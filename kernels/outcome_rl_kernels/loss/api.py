@@ -130,9 +130,10 @@ def linear_policy_loss(
             whole mask. On a GPU both wait once for the number of rows. Two modes avoid that, as a CUDA graph requires:
             "all" computes every token, for a mask with few holes, where hidden states must be finite; increasing flat
             indices (R,) int64 compute exactly the active tokens among them.
-        workspace_bytes: maximum bytes of logits at a time, but at least one row's. None takes up to 2 GiB on a GPU and
-            up to 256 MiB on the CPU. Beyond four chunks, the gradient of a half-precision weight is summed in float32,
-            which takes 4 V H bytes.
+        workspace_bytes: maximum bytes of logits at a time, but at least one row's. None takes up to 2 GiB on a GPU, 512
+            MiB where the weight gets no gradient, and up to 256 MiB on the CPU. Beyond eight chunks, the gradient of a
+            half-precision weight is summed in float32, which takes 4 V H bytes; eight larger chunks are taken instead
+            where that is less memory, so a smaller workspace never takes more.
         fp32_logits: keep the logits of half-precision operands in float32. On the CPU this makes float32 copies.
         sample_below: a threshold of probabilities in [0, 1). The backward pass keeps the gradient of a logit whose
             token is the label or has at least this probability, and samples the others, a token of probability p with

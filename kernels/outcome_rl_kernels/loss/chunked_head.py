@@ -25,9 +25,10 @@ from outcome_rl_kernels.loss.types import Head, Wants
 # 8192 bfloat16 rows.
 _GPU_CHUNK_ROWS = 8192
 _CPU_WORKSPACE_BYTES, _GPU_WORKSPACE_BYTES = 256 * 2**20, 2 * 2**30
-# Every addition to d weight in its own dtype rounds it once more: four cost bfloat16 1.6 times the error of one. Beyond
-# these, the sum is taken in float32, which holds 4 V H bytes.
-_OWN_DTYPE_CHUNKS = 4
+_GPU_SMALL_WORKSPACE_BYTES = 512 * 2**20  # without d weight, chunks of this size keep a GPU as busy
+# Every addition to d weight in its own dtype rounds it once more: eight cost bfloat16 2.1 times the error of one,
+# 3.5e-3, where the rounding of logits to bfloat16 costs 1.5e-2. Beyond these, the sum is taken in float32.
+_OWN_DTYPE_CHUNKS = 8
 _CPU_PART_ROWS = 4096
 _CAPPED_PART = 2**22  # numbers that are capped at a time in float32: 16 MiB
 # A product with H = 4096 columns has 16 tiles for each 128 rows: 1024 rows keep the 132 multiprocessors of an H200 busy
@@ -42,8 +43,10 @@ class LogitChunks:
 
     Args:
         head: hidden states of the rows, weight and bias.
-        workspace_bytes: maximum bytes of logits at a time, but at least one row's; None takes up to 2 GiB on a GPU and
-            up to 256 MiB on the CPU.
+        workspace_bytes: maximum bytes of logits at a time, but at least one row's; None takes up to 2 GiB on a GPU, 512
+            MiB if the weight gets no gradient, and up to 256 MiB on the CPU. More are taken where the call then needs
+            less memory: in chunks so few that the weight's gradient is summed in its own dtype.
+        wants: which operands get a gradient.
         fp32_logits: float32 logits from operands of half precision.
         widest: rows of the largest shard of the head, because all ranks need the same chunks.
         softcap: of the logits. The gradients then get a room of their own, because they need the capped logits.
@@ -54,6 +57,7 @@ class LogitChunks:
         head: Head,
         workspace_bytes: int | None,
         *,
+        wants: Wants,
         fp32_logits: bool,
         widest: int,
         softcap: float | None = None,
@@ -65,15 +69,18 @@ class LogitChunks:
         self._gradients: Tensor | None = None
         row_bytes = self._dtype.itemsize
         self._shares_room = self._dtype == weight.dtype and softcap is None
-        if not self._shares_room:
+        if not self._shares_room and any(wants):
             row_bytes += weight.dtype.itemsize
         row_bytes *= widest
         if workspace_bytes is None:
             workspace_bytes = _CPU_WORKSPACE_BYTES
             if weight.device.type != "cpu":
-                workspace_bytes = min(_GPU_WORKSPACE_BYTES, _GPU_CHUNK_ROWS * row_bytes)
+                limit = _GPU_WORKSPACE_BYTES if wants.weight else _GPU_SMALL_WORKSPACE_BYTES
+                workspace_bytes = min(limit, _GPU_CHUNK_ROWS * row_bytes)
         rows = len(head.hidden)
         most, on_gpu = max(1, workspace_bytes // row_bytes), weight.device.type != "cpu"
+        if wants.weight and weight.dtype.itemsize < 4:
+            most = _most_rows(rows, most, row_bytes, widest * weight.shape[1] * weight.dtype.itemsize, tiles=on_gpu)
         self._size = _chunk_size(rows, most, tiles=on_gpu)
         # Rounded up, so that the allocator can reuse the block for micro-batches of other lengths.
         self._room = (
@@ -210,6 +217,22 @@ def _chunk_size(rows: int, most: int, *, tiles: bool) -> int:
             if (size := -(-equal // tile) * tile) <= most:
                 return size
     return -(-rows // chunks)
+
+
+def _most_rows(rows: int, most: int, row_bytes: int, weight_bytes: int, *, tiles: bool) -> int:
+    """Return the limit of the rows of a chunk, raised where fewer chunks take less memory than a float32 sum.
+
+    A sum in half precision holds `weight_bytes` beside the logits; one in float32 twice as many, and three times as
+    many while it is cast, when the logits are gone.
+    """
+    size = _chunk_size(rows, most, tiles=tiles)
+    if -(-rows // max(size, 1)) <= _OWN_DTYPE_CHUNKS:
+        return most
+    larger = -(-rows // _OWN_DTYPE_CHUNKS)
+    if tiles:
+        larger = min(rows, -(-larger // _TILE_ROWS[1]) * _TILE_ROWS[1])
+    in_float32 = max(most * row_bytes + 2 * weight_bytes, 3 * weight_bytes)
+    return larger if larger * row_bytes + weight_bytes <= in_float32 else most
 
 
 def _logits(hidden_CH: Tensor, weight: Tensor, bias: Tensor | None, *, out: Tensor) -> None:

@@ -249,6 +249,7 @@ def _over_chunks(
     chunks = LogitChunks(
         head,
         options.workspace_bytes,
+        wants=wants,
         fp32_logits=options.fp32_logits,
         widest=shard.widest,
         softcap=settings.softcap,

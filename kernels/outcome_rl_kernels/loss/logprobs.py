@@ -168,7 +168,7 @@ def _values(head: Head, mask_N: Tensor | None, labels_N: Tensor, options: _Optio
         hidden_RH, labels_R = head.hidden[rows_R], labels_N[rows_R]
     values_2R = hidden_RH.new_empty(2, len(labels_R), dtype=torch.float32)
     kernels = kernels_of(options.impl, shard)
-    for rows, logits_CV in _chunks(head._replace(hidden=hidden_RH), options, shard):
+    for rows, logits_CV in _chunks(head._replace(hidden=hidden_RH), options, shard, Wants(False, False, False)):
         chunk = LogitRows(logits_CV, labels_R[rows], options.temperature)
         statistics = kernels.row_statistics(chunk)
         values_2R[0, rows], values_2R[1, rows] = statistics.logps_R, statistics.entropies_R
@@ -193,7 +193,7 @@ def _gradients(
 
     def over_chunks() -> HeadGradients:
         """Return the gradients; the logits end with the call."""
-        chunks = _chunks(head, options, shard)
+        chunks = _chunks(head, options, shard, wants)
         gradients = HeadGradients(head, wants, len(chunks))
         for rows, logits_CV in chunks:
             grad_CV, chunk = chunks.gradients_of(logits_CV), LogitRows(logits_CV, labels_R[rows], options.temperature)
@@ -208,10 +208,11 @@ def _gradients(
     return hidden_grad, weight_grad, bias_grad
 
 
-def _chunks(head: Head, options: _Options, shard: VocabShard) -> LogitChunks:
+def _chunks(head: Head, options: _Options, shard: VocabShard, wants: Wants) -> LogitChunks:
     return LogitChunks(
         head,
         options.workspace_bytes,
+        wants=wants,
         fp32_logits=options.fp32_logits,
         widest=shard.widest,
         softcap=options.softcap,

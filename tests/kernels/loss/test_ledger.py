@@ -5,6 +5,7 @@ docs/losses.md shows what one of them measured.
 """
 
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ pytest.importorskip("triton", reason="Triton has no build for this platform")
 
 from meta_gpu import META, take_meta_for_gpu
 
-from outcome_rl_kernels import linear_policy_loss
+from outcome_rl_kernels import linear_logprobs, linear_policy_loss
 from outcome_rl_kernels.loss import row_kernels_triton, support, support_triton
 from outcome_rl_kernels.loss.types import LogitRows
 
@@ -73,14 +74,76 @@ def test_at_most_two_gib_beyond_inputs_and_gradients(rows: int, monkeypatch: pyt
     assert 1.0 * GIB < extra <= 2 * GIB
 
 
-@pytest.mark.parametrize("chunks", [2, 4, 8])
-def test_the_gradient_of_the_weight_is_cast_when_the_logits_are_gone(
-    chunks: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Up to four chunks hold their logits and the gradients; eight a float32 sum and then its cast, without logits."""
+@pytest.mark.parametrize("chunks", [2, 8, 16, 64])
+def test_chunks_hold_their_logits_and_the_gradients(chunks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than eight chunks would need a float32 sum, more memory than eight, so there are eight."""
     peak = loss_and_gradients(monkeypatch, rows="all", workspace_bytes=N // chunks * V * 2).peak_bytes
-    held = GRADIENTS + (N // chunks * V * 2 if chunks <= 4 else 4 * V * H)
+    held = GRADIENTS + N // min(chunks, 8) * V * 2
     assert held < peak < held + 0.01 * GIB
+
+
+def extra_bytes(
+    monkeypatch: pytest.MonkeyPatch, vocabulary: int, hidden: int, rows: int, workspace: int | None, **options: Any
+) -> int:
+    """Return the peak of a call beyond its inputs and gradients."""
+    states, weight = (
+        torch.empty(*shape, dtype=torch.bfloat16, **META).requires_grad_()
+        for shape in ((1, rows, hidden), (vocabulary, hidden))
+    )
+    arguments: dict[str, Any] = {
+        "labels": torch.empty(1, rows, dtype=torch.int64, **META),
+        "advantages": torch.empty(1, **META),
+        "mask": torch.empty(1, rows, dtype=torch.bool, **META),
+    }
+    given = arguments | {"hidden": states, "weight": weight, "rows": "all", "workspace_bytes": workspace} | options
+    return loss_and_gradients(monkeypatch, **given).peak_bytes - 2 * (rows + vocabulary) * hidden
+
+
+MODELS = [(32768, 4096), (128256, 4096), (151936, 1536), (262208, 3840), (262208, 5376)]
+LENGTHS = [1000, 16384, 131072]
+WORKSPACES = [2**31, 3 * 2**28, 2**29, 2**28]
+SLACK = 128 * 262208 * 2 + 2**23  # a tile of rows, and numbers of tokens
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "hidden", "options"),
+    [(*model, {}) for model in MODELS] + [(*MODELS[1], {"fp32_logits": True}), (*MODELS[0], {"softcap": 30.0})],
+)
+def test_a_smaller_workspace_never_takes_more(
+    vocabulary: int, hidden: int, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for rows in LENGTHS if not options else LENGTHS[:2]:
+        found = [extra_bytes(monkeypatch, vocabulary, hidden, rows, size, **options) for size in WORKSPACES]
+        assert all(less <= more + 2**20 for more, less in pairwise(found)), (rows, found)
+
+
+@pytest.mark.parametrize("rows", LENGTHS)
+def test_one_row_of_the_vocabulary_more_is_no_cliff(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """2 GiB hold 4,096 rows of 262,144 logits, and one row less of 262,208."""
+    small, large = (extra_bytes(monkeypatch, size, 3840, rows, None) for size in (262144, 262208))
+    assert large <= small + SLACK
+
+
+@pytest.mark.parametrize(("vocabulary", "hidden"), MODELS)
+def test_longer_batches_take_more_by_no_more_than_their_rows(
+    vocabulary: int, hidden: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [extra_bytes(monkeypatch, vocabulary, hidden, rows, None) for rows in range(4096, 81920, 4096)]
+    assert all(after <= before + 4096 * vocabulary * 2 + SLACK for before, after in pairwise(found))
+    # Eight chunks hold at most what a float32 sum would need, beside its logits or to be cast.
+    weight_bytes = 2 * vocabulary * hidden
+    assert max(found) <= max(2 * GIB + weight_bytes, 2 * weight_bytes) + SLACK
+
+
+def test_log_probabilities_without_gradient_take_half_a_gib(monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = arguments_of_the_loss()
+
+    def call(ledger: Ledger) -> None:
+        monkeypatch.setattr(row_kernels_triton, "_launch", partial(launch_on, ledger))
+        with torch.no_grad():
+            linear_logprobs(*(arguments[name] for name in ("hidden", "weight", "labels")))
+
+    assert 0.4 * GIB < ledger_of(call).peak_bytes <= 0.51 * GIB
 
 
 # All tokens; and the 9011 that a batch with 45 % of its tokens in groups of equal rewards leaves.
@@ -117,7 +180,7 @@ def test_the_predicted_time_of_a_support(kept: int, predicted_ms: float, monkeyp
     """Three gathers of the rows of `kept` tokens a position, each row from memory; the gradient of the whole weight."""
     hidden, weight = (torch.empty(rows, H, dtype=torch.bfloat16, **META) for rows in (N, V))
     labels_N, offsets, token_ids = (torch.empty(size, dtype=torch.int64, **META) for size in (N, N + 1, kept * N))
-    others = offsets, token_ids, 1.0, "triton"
+    others = offsets, token_ids, 1.0, None, "triton"
     results = ("sums_ptr", "token_grads_ptr", "values_ptr", "logits_ptr")
 
     def launch(ledger: Ledger, kernel: Any, programs: int, tensor: torch.Tensor, **arguments: Any) -> None:
