@@ -110,11 +110,6 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="samples of the training questions that `outcome-rl eval` drew from the base policy; repeatable",
     )
     parser.add_argument(
-        "--n",
-        type=at_least_one,
-        help="rollout.n, samples of a question in a step, which TRL's and verl's logs do not hold",
-    )
-    parser.add_argument(
         "--out", type=Path, default=Path("paper"), metavar="DIR", help="folder of the page (default: %(default)s)"
     )
     parser = add("hard-set", hard_set, "find the problems that a model never solves", model, settings, data)
@@ -356,7 +351,7 @@ def _show(result: Any, json_out: Path | None, print_tables: Callable[[], None]) 
         write_json(json_out, result)
 
 
-def paper(runs: Sequence[str], base: Sequence[Path], n: int | None, out: Path) -> None:
+def paper(runs: Sequence[str], base: Sequence[Path], out: Path) -> None:
     """Draw the paper's figures and tables from runs, finished or not, of one model on one data set.
 
     DIR/paper.md shows pass@k at an early and at the last checkpoint, RL as sampling, training, pass@k over training,
@@ -365,7 +360,7 @@ def paper(runs: Sequence[str], base: Sequence[Path], n: int | None, out: Path) -
     """
     from outcome_rl.tools.paper import write_paper
 
-    print(printable(str(write_paper(runs, base, n, out))))
+    print(printable(str(write_paper(runs, base, out))))
 
 
 def hard_set(

@@ -76,6 +76,8 @@ class Totals(NamedTuple):
         """Return the metrics of everything sampled so far; `judged` says whether correctness is known."""
         unsolved = self.questions - self.solved
         metrics = {
+            "exploration/samples": float(self.samples),
+            "exploration/questions": float(self.questions),
             "exploration/counted_outcomes": float(self.pairs),
             "exploration/distinct_answers": self.answers / max(self.questions, 1),
         }

@@ -74,6 +74,8 @@ class Scored:
         | `exploration/bonus_abs_mean` | its absolute value, mean over responses |
         | `exploration/gated_groups` | groups that the curriculum gate leaves out / groups, with a gate |
         | `exploration/new_outcome_rate` | responses whose answer was never sampled before this batch / responses |
+        | `exploration/samples` | responses counted so far |
+        | `exploration/questions` | questions sampled so far |
         | `exploration/counted_outcomes` | pairs of question and outcome counted so far, "no answer" included |
         | `exploration/solved_fraction` * | questions with a correct response so far / questions sampled so far |
         | `exploration/distinct_answers` | different answers so far, mean over the questions sampled so far |

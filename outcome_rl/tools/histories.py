@@ -16,7 +16,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -26,6 +26,8 @@ from outcome_rl.tools.compare import identify
 from outcome_rl.tools.runs import Run, read_run
 
 Rows = dict[int, dict[str, Any]]  # step -> name -> value
+SAMPLES, QUESTIONS = "exploration/samples", "exploration/questions"
+OVER_SAMPLED = ("exploration/solved_fraction", "exploration/distinct_answers")
 _VERL_VALIDATION = re.compile(
     r"val-(?:core|aux)/(?P<source>.+)/(?P<variable>acc|reward)/(?:mean@\d+|best@(?P<k>\d+)/mean)"
 )
@@ -40,18 +42,26 @@ class History(NamedTuple):
     method: str
     metrics: Rows
     pass_at_k: dict[int, dict[int, float]]  # step -> k -> value; step 0 is the base policy
-    n: int | None  # samples of a question in an epoch
     with_replacement: bool  # pass@k are verl's best@k
 
-    def by_samples(self, name: str) -> dict[int, float]:
-        """Return samples drawn per question -> value of a metric, after each whole epoch."""
-        rows = [row for row in self.metrics.values() if "epoch" in row]
-        if self.n is None or not rows:
-            return {}
+    @property
+    def questions(self) -> int:
+        """Number of questions sampled in the whole run; 0 where the log does not hold it."""
+        return max((int(row[QUESTIONS]) for row in self.metrics.values() if QUESTIONS in row), default=0)
+
+    def by_samples(self, name: str, questions: int) -> dict[float, float]:
+        """Return samples drawn per training question -> value of a metric, after each step.
+
+        Solved questions and different answers are means over the questions sampled so far; over all training questions
+        they are as many times smaller as questions were not sampled yet.
+
+        Args:
+            questions: number of training questions.
+        """
         return {
-            (epoch + 1) * self.n: row[name]
-            for epoch, row in _last_rows_of_epochs(rows).items()
-            if row.get(name) is not None
+            row[SAMPLES] / questions: row[name] * (row[QUESTIONS] / questions if name in OVER_SAMPLED else 1.0)
+            for row in self.metrics.values()
+            if SAMPLES in row and QUESTIONS in row and row.get(name) is not None
         }
 
     def by_step(self, name: str) -> dict[int, float]:
@@ -67,13 +77,12 @@ class History(NamedTuple):
         return {step: curve[k] for step, curve in self.pass_at_k.items() if k in curve}
 
 
-def read_histories(words: Sequence[str], n: int | None = None) -> tuple[list[History], dict[str, Any] | None]:
+def read_histories(words: Sequence[str]) -> tuple[list[History], dict[str, Any] | None]:
     """Read runs of one model on one data set.
 
     Args:
         words: files or folders of runs, `METHOD=PATH` to name the method; without a name, runs of our trainer are named
             by the settings that differ among them.
-        n: samples of a question in an epoch, for the logs of TRL and verl, which do not hold it.
 
     Returns:
         The histories in the order of `words`, and the settings of the first run of our trainer, if there is one.
@@ -105,7 +114,7 @@ def read_histories(words: Sequence[str], n: int | None = None) -> tuple[list[His
             metrics = dict(sorted(_read_log(path).items()))
             if not metrics:
                 raise ValueError(f"{path} holds no step of a log of TRL or verl")
-            histories.append(History(str(path), method, metrics, _verl_pass_at_k(metrics), n, with_replacement=True))
+            histories.append(History(str(path), method, metrics, _verl_pass_at_k(metrics), with_replacement=True))
     return histories, ours[0][1].config if ours else None
 
 
@@ -129,7 +138,7 @@ def _of_run(path: Path, run: Run, method: str) -> History:
     rows = run.watched(MACRO_VALIDATION, data["val_files"]) or run.watched(MACRO_TEST, data["test_files"])
     curves = {row["step"]: {int(k): value for k, value in row["pass_at_k"].items()} for row in rows}
     metrics = {row["step"]: row for row in run.metrics}
-    return History(str(path), method, metrics, curves, run.config["rollout"]["n"], with_replacement=False)
+    return History(str(path), method, metrics, curves, with_replacement=False)
 
 
 def _read_log(path: Path) -> Rows:
@@ -158,11 +167,6 @@ def _trl_rows(history: Sequence[Mapping[str, Any]]) -> Rows:
     rows: Rows = {}
     for row in history:
         numbers = _finite(row)
-        # TRL counts from 0 to the number of epochs; the others give the index of the epoch. A row within an epoch, as
-        # `logging_steps` may leave, has drawn fewer samples.
-        passes = numbers.pop("epoch", 0.0)
-        if round(passes) >= 1 and abs(passes - round(passes)) < 1e-6:
-            numbers["epoch"] = round(passes) - 1
         if "entropy" in numbers:
             numbers["entropy/all"] = numbers["entropy"]
         rows.setdefault(int(row["step"]), {}).update(numbers)
@@ -173,9 +177,8 @@ def _verl_rows(path: Path) -> Rows:
     rows: Rows = {}
     with path.open(encoding="utf-8", errors="replace") as lines:
         for step, numbers in _verl_lines(lines, path):
-            for name, other in (("epoch", "training/epoch"), ("entropy/all", "actor/entropy")):
-                if other in numbers:
-                    numbers[name] = int(numbers[other]) if name == "epoch" else numbers[other]
+            if "actor/entropy" in numbers:
+                numbers["entropy/all"] = numbers["actor/entropy"]
             rows.setdefault(step, {}).update(numbers)
     return rows
 
@@ -197,16 +200,6 @@ def _verl_lines(lines: Iterator[str] | Any, path: Path) -> Iterator[tuple[int, d
 
 def _finite(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if isinstance(value, int | float) and math.isfinite(value)}
-
-
-def _last_rows_of_epochs(metrics: Iterable[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
-    """Return the last row of each epoch, counted from 0; without the last epoch, unless it is as long as the first."""
-    epochs: dict[int, list[Mapping[str, Any]]] = {}
-    for row in metrics:
-        epochs.setdefault(row["epoch"], []).append(row)
-    if epochs and (len(epochs) == 1 or len(epochs[max(epochs)]) < len(epochs[min(epochs)])):
-        del epochs[max(epochs)]  # it may not be whole
-    return {epoch: rows[-1] for epoch, rows in epochs.items()}
 
 
 def _verl_pass_at_k(metrics: Rows) -> dict[int, dict[int, float]]:

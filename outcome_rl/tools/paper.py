@@ -12,10 +12,11 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from outcome_rl.exploration.config import ExplorationConfig, without_removed
 from outcome_rl.files import write_json, write_text
+from outcome_rl.metrics import ks_up_to
 from outcome_rl.settings import needing_user
 from outcome_rl.tables import counted
 from outcome_rl.terminal import printable
@@ -34,7 +35,7 @@ TABLE_2 = {
     "all": "outcomes/distinct_in_group",
 }
 BASE = "base policy"
-Curve = Mapping[int, float]
+Curve = Mapping[Any, float]  # step, k or samples -> value
 
 
 class Line(NamedTuple):
@@ -110,11 +111,11 @@ class Paper(NamedTuple):
     missing: list[str]
 
 
-def write_paper(words: Sequence[str], base: Sequence[Path], n: int | None, out: Path) -> Path:
+def write_paper(words: Sequence[str], base: Sequence[Path], out: Path) -> Path:
     """Write the page `paper.md` with its pictures, and the numbers behind them as `paper.json`, into a folder.
 
     Args:
-        words, n: as for `read_histories`.
+        words: as for `read_histories`.
         base: files of samples that the base policy drew for the training questions.
         out: the folder; files of an earlier call are replaced.
 
@@ -124,7 +125,7 @@ def write_paper(words: Sequence[str], base: Sequence[Path], n: int | None, out: 
     Raises:
         FileNotFoundError, ValueError: a path holds no run or no samples, see `read_histories`.
     """
-    histories, settings = read_histories(words, n)
+    histories, settings = read_histories(words)
     exploration = without_removed(settings["exploration"], words[0]) if settings and base else {}
     exploration = {name: value for name, value in exploration.items() if name not in ("bonus", "adv_estimator")}
     if asked := needing_user(ExplorationConfig, exploration):
@@ -236,22 +237,20 @@ class _Study:
 
     def sampling(self, base: BaseSamples | None) -> Drawing:
         """Figure 2: solved fraction and distinct answers against the samples drawn, for training and for the base."""
-        ks = {k for one in self.histories for k in one.by_samples(DISTINCT)}
-        drawn: set[int] = set()
-        if base is not None:
-            powers = {1 << power for power in range(base.largest_k.bit_length())}
-            drawn = {k for k in ks | powers if k <= base.largest_k}
+        questions = max(one.questions for one in self.histories) if base is None else len(base.samples_Q)
+        drawn = [] if base is None else sorted({*ks_up_to(base.largest_k), base.largest_k})
         panels: dict[str, list[Line]] = {}
         for title, name, of_base, dashed in (
             ("Training questions solved so far", SOLVED, "solved", False),
             ("Different answers per question so far", DISTINCT, "distinct", False),
             ("Different answers per question so far", UNSOLVED, "distinct_unsolved", True),
         ):
-            values = {k: getattr(base, of_base)(k) for k in sorted(drawn)}
+            values = {k: getattr(base, of_base)(k) for k in drawn}
             curve = {k: value for k, value in values.items() if math.isfinite(value)}
-            label = f"Figure 2, {name} after each epoch"
+            label = f"Figure 2, {name} over samples"
             panels.setdefault(title, []).extend(_line(BASE, [curve], dashed=dashed))
-            panels[title] += self.lines(label, partial(History.by_samples, name=name), dashed=dashed)
+            over_samples = partial(History.by_samples, name=name, questions=questions)
+            panels[title] += self.lines(label, over_samples, dashed=dashed)
         caption = (
             "Figure 2: RL as sampling. Both samplers at equal numbers of samples per training question; dashed: over "
             "the questions that the sampler itself has not solved yet."

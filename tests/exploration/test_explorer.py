@@ -284,6 +284,8 @@ EXPECTED = {
     "exploration/bonus_mean": 0.5 * 9 / 12,
     "exploration/bonus_abs_mean": 0.5 * 9 / 12,
     "exploration/new_outcome_rate": 8 / 12,
+    "exploration/samples": 14,
+    "exploration/questions": 4,
     "exploration/counted_outcomes": 8,  # a: 1, 2, none; b: 5, 6, none; c: 3; d: 5
     "exploration/solved_fraction": 2 / 4,
     "exploration/distinct_answers": (2 + 2 + 1 + 1) / 4,

@@ -119,7 +119,7 @@ def test_logs_are_read_as_verl_writes_them(tmp_path: Path, logger: str, monkeypa
         written.finish()
     else:
         path.write_text(concat_dict_to_str(metrics, 1) + "\n")
-    (history,), _ = read_histories([f"grpo={path}"], n=4)
+    (history,), _ = read_histories([f"grpo={path}"])
     assert history.pass_at_k[1][1] == 0.25
     assert history.pass_at_k[1][2] == pytest.approx(found["best@2/mean"])
     assert history.by_step("exploration/solved_fraction") == {1: 0.25}

@@ -99,7 +99,11 @@ def test_the_numbers_of_the_page_are_means_over_the_runs(
         spread = (statistics.fmean(solved), min(solved), max(solved))
         title = "Training questions solved so far"
         assert point(found["figures"]["figure-3-5"], title, method, 4) == pytest.approx(spread)
-        assert point(found["figures"]["figure-2"], title, method, 2 * 4) == pytest.approx(spread)  # two epochs of 4
+        # Two questions have base samples; the run has sampled more of them.
+        over_two = [value * row[3]["exploration/questions"] / 2 for value, row in zip(solved, metrics, strict=True)]
+        at = metrics[0][3]["exploration/samples"] / 2
+        spread = (statistics.fmean(over_two), min(over_two), max(over_two))
+        assert point(found["figures"]["figure-2"], title, method, at) == pytest.approx(spread)
         tests = [[row for row in rows(run, "evaluations") if row["dataset"] == "toy:validation"] for run in group]
         for k in ("1", "2", "4"):
             values = [row["pass_at_k"][k] for test in tests for row in test if row["step"] == 6]
@@ -144,6 +148,8 @@ def trl_log(path: Path, shift: float = 0.0) -> Path:
             "entropy": 0.1 * step,
             "reward": 0.5,
             SOLVED: 0.2 * step + shift,
+            "exploration/samples": 16.0 * step,
+            "exploration/questions": (2.0, 3.0, 4.0, 4.0)[step - 1],
             "exploration/distinct_answers": float(step),
             "exploration/distinct_answers_unsolved": None if step == 4 else 2.0 * step,
             "outcomes/distinct_in_group": 3.0,
@@ -180,11 +186,11 @@ def verl_rows() -> list[dict[str, Any]]:
 
 def test_histories_of_trl(tmp_path: Path) -> None:
     trl_log(tmp_path / "run" / "checkpoint-2" / "trainer_state.json")
-    (one,), settings = read_histories([f"grpo={tmp_path / 'run'}"], n=8)
+    (one,), settings = read_histories([f"grpo={tmp_path / 'run'}"])
     assert settings is None
     assert (one.method, one.pass_at_k) == ("grpo", {})
     assert one.by_step(SOLVED) == pytest.approx({1: 0.2, 2: 0.4, 3: 0.6, 4: 0.8})
-    assert one.by_samples(SOLVED) == pytest.approx({8: 0.4, 16: 0.8})
+    assert one.by_samples(SOLVED, 4) == pytest.approx({4: 0.1, 8: 0.3, 12: 0.6, 16: 0.8})
     assert one.by_step("exploration/distinct_answers_unsolved") == {1: 2.0, 2: 4.0, 3: 6.0}
     assert one.by_step("entropy/all")[3] == pytest.approx(0.3)
 
@@ -200,10 +206,10 @@ def test_histories_of_verl(tmp_path: Path, logger: str) -> None:
             numbers = [f"{name}:{f'np.float64({value})' if 'best' in name else value}" for name, value in row.items()]
             lines.append(f"(TaskRunner pid=7) step:{step} - " + " - ".join(numbers))
     path.write_text("\n".join(lines) + "\n")
-    (one,), _ = read_histories([f"grpo={path}"], n=8)
+    (one,), _ = read_histories([f"grpo={path}"])
     assert one.with_replacement
     assert one.pass_at_k == {step: pytest.approx({1: 0.3 + 0.01 * step, 2: 0.4, 4: 0.5}) for step in (0, 2, 4)}
-    assert one.by_samples(SOLVED) == pytest.approx({8: 0.2, 16: 0.4})
+    assert one.by_samples(SOLVED, 4) == {}  # a log of an earlier version
     assert one.by_step("entropy/all")[1] == 0.3
 
 
@@ -212,7 +218,7 @@ def test_a_page_of_three_stacks(runs: dict[str, list[Path]], tmp_path: Path) -> 
     verl.write_text("".join(json.dumps({"step": step, "data": row}) + "\n" for step, row in enumerate(verl_rows())))
     states = [trl_log(tmp_path / f"trl-{seed}.json", 0.01 * seed) for seed in (0, 1)]
     words = [str(runs["bonus=none"][0]), *(f"trl={state}" for state in states), f"verl={verl}"]
-    main(["paper", *words, "--n", "4", "--out", str(tmp_path / "out")])
+    main(["paper", *words, "--out", str(tmp_path / "out")])
     found = json.loads((tmp_path / "out" / "paper.json").read_text())
     assert {method: len(group) for method, group in found["methods"].items()} == {"all runs": 1, "trl": 2, "verl": 1}
     title = "Training questions solved so far"
@@ -223,17 +229,21 @@ def test_a_page_of_three_stacks(runs: dict[str, list[Path]], tmp_path: Path) -> 
     assert "best@k, drawn with replacement" in missing
 
 
-def test_rows_within_an_epoch_are_not_at_its_end(tmp_path: Path) -> None:
-    """15 steps an epoch, logged every 10: only every second epoch ends with a row."""
-    history = [{"step": step, "epoch": step / 15, SOLVED: step / 100} for step in range(10, 61, 10)]
-    (tmp_path / "state.json").write_text(json.dumps(history))
-    ((one,), _) = read_histories([f"trl={tmp_path / 'state.json'}"], n=8)
-    assert one.by_samples(SOLVED) == {2 * 8: 0.3, 4 * 8: 0.6}
+def test_samples_are_counted_where_the_batch_does_not_divide_the_data() -> None:
+    """24 questions in batches of 16 with 8 samples: six steps draw 768 samples, 32 per question and not 48."""
+    rows = {
+        step: {"exploration/samples": 128.0 * step, "exploration/questions": 16.0 if step == 1 else 24.0, SOLVED: 0.5}
+        for step in range(1, 7)
+    }
+    curve = History("run", "grpo", rows, {}, with_replacement=False).by_samples(SOLVED, 24)
+    assert max(curve) == 32
+    assert curve[128 / 24] == pytest.approx(0.5 * 16 / 24)  # over the training questions, not those sampled so far
+    assert curve[32] == 0.5
 
 
 def test_runs_that_stop_early_share_the_steps_that_all_have() -> None:
     long, short = (
-        History(str(last), "method", {step: {SOLVED: 0.1 * step} for step in range(1, last + 1)}, {}, None, False)
+        History(str(last), "method", {step: {SOLVED: 0.1 * step} for step in range(1, last + 1)}, {}, False)
         for last in (5, 3)
     )
     (figure,) = [one for one in measure([long, short]).drawings if one.name == "figure-3-5"]
@@ -243,7 +253,7 @@ def test_runs_that_stop_early_share_the_steps_that_all_have() -> None:
 def test_runs_that_end_at_different_steps_or_without_a_k_are_named(tmp_path: Path) -> None:
     def history(name: str, last: int, *ks: int) -> History:
         curves = {step: dict.fromkeys(ks, step / 10) for step in range(last + 1)}
-        return History(name, "method", {1: {SOLVED: 0.1}}, curves, None, False)
+        return History(name, "method", {1: {SOLVED: 0.1}}, curves, False)
 
     paper = measure([history("whole", 5, 1, 8), history("short", 3, 1)])
     assert "Last checkpoint: an equal step of all runs; they end with whole at step 5, short at step 3" in paper.missing
