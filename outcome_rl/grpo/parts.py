@@ -75,7 +75,9 @@ class Parts:
     log: RunLog
     state: RunState
     identity: dict[str, Any]  # what a checkpoint and the run that continues it must share
-    start: dict[str, str]  # digests of the policy that the run began with, and of its prompts, to share likewise
+    start: dict[
+        str, str
+    ]  # digests of the policy that the run began with, and of its prompts; they must match on resume
     resources: ExitStack
 
     @property
@@ -228,7 +230,7 @@ def _open_log(config: TrainConfig, step: int, *, is_abandoned: bool) -> RunLog:
         folder = set_aside(config.run_dir)
         logger.warning("%s holds rows but no checkpoint: they are now in %s", config.run_dir, folder)
     log = RunLog(config.run_dir, last_step=step, trackers=open_trackers(config, step))
-    if step:  # the log decides, whatever became of the file
+    if step:  # rewrite it from the log; the file may be stale
         mark_best(config.run_dir / CHECKPOINTS, _best(config, log))
     write_text(config.run_dir / "config.yaml", to_yaml(config))
     return log

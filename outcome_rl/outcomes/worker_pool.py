@@ -78,7 +78,7 @@ class WorkerPool:
         self.close()
 
     def _adopt(self) -> None:
-        """Reset to no workers, owned by the current process."""
+        """Forget inherited workers after a fork."""
         self._pool: list[_Worker] = []
         self._pid = os.getpid()
         self._failed_starts = 0

@@ -25,7 +25,7 @@ from outcome_rl.tools.verdicts import LEAST_UNITS, Case, judge, per_unit
 # A task is a model with its data; runs that differ only in these and in the seed repeat one another.
 TASK = ("model.path", "data.train_files", "data.val_files", "data.test_files")
 SEED = "trainer.seed"
-# It shapes a run, though not what one can continue: the checkpoint holds what became of it.
+# It affects results, but not whether a run can resume: the counts are in the checkpoint.
 START = "trainer.initial_exploration"
 # The smallest difference of interest: a point of a rate, a quarter of an answer.
 RATE_MARGIN, ANSWERS_MARGIN = 0.01, 0.25
@@ -111,7 +111,7 @@ def _measure(runs: Sequence[Run], folders: Sequence[Path]) -> tuple[list[Measure
     common = set.intersection(*steps)
     if not common:
         last = ", ".join(f"{folder} at {max(found)}" for folder, found in zip(folders, steps, strict=True))
-        raise ValueError(f"runs are compared at a step that all have evaluated, and there is none: the last are {last}")
+        raise ValueError(f"no step was evaluated by all runs; their last evaluations are at {last}")
     step = max(common)
     rows = [[row for row in rows_of_run if row["step"] <= step] for rows_of_run in rows]
     ks = set.intersection(*({*rows_of_run[-1]["pass_at_k"]} for rows_of_run in rows))

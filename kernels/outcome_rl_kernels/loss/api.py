@@ -109,7 +109,7 @@ def linear_policy_loss(
         weight: (V, H), the lm_head weight, in the dtype of `hidden`.
         labels: (B, T) or (N,) int64 in [0, V); any value where `mask` is False.
         advantages: per sequence, (B,), or per token; a prompt's advantage must be repeated for its samples. Packed
-            sequences of which there are as many as tokens have one per sequence.
+            sequences: if S equals N, a tensor (S,) is read as one value per sequence.
         mask: bool like `labels`, True on completion tokens. Other rows have no influence, even if they hold NaN.
         bias: (V,) or None.
         support: (offsets (N + 1,), token_ids (E,)), both int64: the tokens that the sampler kept for each of the N

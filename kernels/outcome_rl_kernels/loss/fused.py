@@ -301,7 +301,7 @@ def _policy_loss(
     if overwrites:
         grad_NV = logits_NV
         torch.autograd.graph.increment_version(logits_NV)  # so that autograd notices if another gradient needs them
-    elif wants_grad:  # a copy that the layout forced is room for the gradient
+    elif wants_grad:  # reuse the copy made by .contiguous() as gradient buffer
         grad_NV = torch.empty_like(logits_NV) if rows_NV is logits_NV else rows_NV
     rows = LogitRows(rows_NV, batch.labels, batch.inputs.settings.temperature, active)
     loss, values_2N = _sum(_loss_of_rows(rows, batch, row_kernels(impl), grad_NV), active)

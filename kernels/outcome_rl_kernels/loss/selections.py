@@ -39,7 +39,7 @@ def top_entropy(loss: str | TokenLoss | TokenLossFunction, share: float) -> Toke
 
 
 def near_policy(loss: str | TokenLoss | TokenLossFunction, threshold: float) -> TokenLoss:
-    """Drop negative-advantage tokens of sequences that the policy has left (arXiv:2512.02556).
+    """Drop negative-advantage tokens of sequences that have drifted off-policy (arXiv:2512.02556).
 
     A token with A < 0 is dropped if the mean of `mu - lp` over its sequence is above the threshold; mu are
     `rollout_logps`, without them `old_logps`. TRL calls it `off_policy_mask_threshold`.

@@ -135,7 +135,7 @@ class LossInputs(NamedTuple):
     old_logps: Tensor | None  # None: on-policy, where the ratio is 1
     rollout_weights: Tensor | None
     rollout_logps: Tensor | None
-    active: Tensor | None  # bool: the computed tokens; columns of others may hold anything. None: all are active
+    active: Tensor | None  # bool: the computed tokens; values at other tokens are undefined. None: all are active
     sequences: Sequences | None  # whole ones; None where the loss of a token depends on that token only
     settings: LossSettings
 

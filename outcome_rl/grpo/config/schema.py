@@ -87,7 +87,8 @@ class DataConfig:
         None, "Draw limited problems at random with this seed; null takes the first ones.", ge=0
     )
     empty_answers: Literal["refuse", "drop"] = setting(
-        "refuse", "Problems whose gold answer is empty: stop and name the first, or drop them and log their number."
+        "refuse",
+        "Problems whose gold answer is empty: raise an error that names the first, or drop them and log the count.",
     )
     id_key: str = setting(
         "",

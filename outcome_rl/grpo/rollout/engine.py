@@ -40,7 +40,7 @@ class RolloutEngine(ABC):
     uses_servers: ClassVar[bool] = False
     """Whether it can sample on `rollout.servers`."""
     takes_adapters: ClassVar[bool] = False
-    """Whether it can take LoRA adapters without the weights that they change (`rollout.merge_adapters=false`)."""
+    """Whether it can take LoRA adapters without the base weights (`rollout.merge_adapters=false`)."""
 
     @classmethod  # noqa: B027 - most engines have nothing to check
     def check(cls, config: TrainConfig) -> None:

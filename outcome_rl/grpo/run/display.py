@@ -55,7 +55,7 @@ class Display:
         self.console.print(printable(text), markup=False)
 
     def phase(self, text: str, *, show: bool = True) -> None:
-        """Say what takes its time from now on; it is said again after a long silence."""
+        """Announce a phase; after a long silence it is repeated."""
         if show:
             self.say(f"{text} ...")
         self._phase, self._phase_began = text, time.monotonic()  # now the heartbeat may say it again

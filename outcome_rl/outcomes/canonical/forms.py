@@ -92,7 +92,7 @@ def _combined(items: list[Tokens], parameter: Parameter | None, joints: frozense
             raise NotUnderstood("several conditions on a domain")
         elements = [within(domain_of(declared[0]), elements[0])]
     elif declared and not any("over " in element.key for element in elements):
-        raise NotUnderstood("a domain of nothing")
+        raise NotUnderstood("a domain without a variable")
     units = [units_in(item) for item in items]
     if len(items) > 1 and len(set().union(*units)) > 1:  # they say what each number is: `5 feet, 6 inches`
         if len(elements) < len(items) or max(map(len, units)) > 1:
@@ -131,7 +131,7 @@ def _declared(declared: list[Tokens], items: list[Tokens]) -> Parameter:
     at = next(i for i, token in enumerate(item) if token.text == ELEMENT)
     names = [token for token in trimmed(item[:at]) if token.kind != "space"]
     if len(declared) > 1 or len(names) != 1 or not any(names[0] in other for other in items):
-        raise NotUnderstood("several parameters, or one of nothing")
+        raise NotUnderstood("an ambiguous parameter")
     return Parameter(names[0].text, domain_of(item) or "R", True)
 
 
