@@ -7,13 +7,15 @@
 //     d entropy / d logit_v = -p_v (log p_v + entropy) / temperature
 //
 // The log-sum-exp stays in its two parts: as one float32 near 20 it would be off by 1e-6, and every p_v with it.
-// Sums are in float32 lanes and combined in double.
+// Sums are in float32 lanes and combined in double. The label is apart from them: beside its 1, where it is the maximum,
+// the other terms of a peaked row would be rounded off, and with them log p = -log1p(their sum).
 
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "bfloat16.h"
 #include "exponential.h"
@@ -52,7 +54,7 @@ FOR_EACH_MACHINE Sums block_sums(const Logit* row, int64_t n, float inverse_temp
 #pragma omp simd reduction(+ : exp_sum, weighted_sum)
     for (int64_t v = 0; v < n; ++v) {
         const float x = (to_float(row[v]) - maximum) * inverse_temperature;
-        const float e = exp_nonpositive(x);
+        const float e = x < -87.0f ? 0.0f : exp_nonpositive(x);
         exp_sum += e;
         weighted_sum += e * (x < -87.0f ? -87.0f : x);  // 0 * -inf is 0 here
     }
@@ -78,6 +80,26 @@ FOR_EACH_MACHINE void write_gradients(
     }
 }
 
+FOR_EACH_MACHINE void widen(const Bfloat16* row, int64_t n, float* room) {
+#pragma omp simd
+    for (int64_t v = 0; v < n; ++v) room[v] = to_float(row[v]);
+}
+
+inline void widen(const float* row, int64_t n, float* room) { std::copy_n(row, n, room); }
+
+// A block of logits as float32, that of index `without` replaced by -infinity. Compilers vectorise the sums above over
+// half the registers where they read bfloat16, so that is copied, as is a block that changes.
+template <class Logit>
+const float* block_of(const Logit* row, int64_t n, int64_t without, float* room) {
+    const bool changes = without >= 0 && without < n;
+    if constexpr (std::is_same_v<Logit, float>) {
+        if (!changes) return row;
+    }
+    widen(row, n, room);
+    if (changes) room[without] = -std::numeric_limits<float>::infinity();
+    return room;
+}
+
 // Of a row: a column of (4, rows) statistics.
 struct Statistics {
     double logp = 0, entropy = 0, maximum = 0, log_sum = 0;
@@ -86,26 +108,33 @@ struct Statistics {
 template <class Logit>
 Statistics statistics_of_row(const Logit* row, int64_t vocabulary, int64_t label, float inverse_temperature) {
     // A maximum starts at the lowest number, since -inf - -inf is NaN.
-    float maximum = std::numeric_limits<float>::lowest(), largest = -std::numeric_limits<float>::infinity();
-    double exp_sum = 0, weighted_sum = 0;
+    const float label_logit = to_float(row[label]);
+    float largest = std::max(-std::numeric_limits<float>::infinity(), label_logit);
+    float maximum = std::max(std::numeric_limits<float>::lowest(), label_logit);
+    double others = 0, weighted_sum = 0;
+    float room[kBlock];
     for (int64_t start = 0; start < vocabulary; start += kBlock) {
         const int64_t n = std::min(kBlock, vocabulary - start);
-        largest = std::max(largest, block_maximum(row + start, n));
+        const float* block = block_of(row + start, n, label - start, room);
+        largest = std::max(largest, block_maximum(block, n));
         if (largest > maximum) {
             const double drop = (static_cast<double>(maximum) - largest) * inverse_temperature;
-            weighted_sum = (weighted_sum + exp_sum * drop) * std::exp(drop);
-            exp_sum *= std::exp(drop);
+            weighted_sum = (weighted_sum + others * drop) * std::exp(drop);
+            others *= std::exp(drop);
             maximum = largest;
         }
-        const Sums sums = block_sums(row + start, n, inverse_temperature, maximum);
-        exp_sum += sums.exp;
+        const Sums sums = block_sums(block, n, inverse_temperature, maximum);
+        others += sums.exp;
         weighted_sum += sums.exp_times_x;
     }
+    const double d = (static_cast<double>(label_logit) - maximum) * inverse_temperature, of_label = std::exp(d);
+    weighted_sum += of_label == 0 ? 0 : of_label * d;  // not 0 * -inf
+    const double sum = others + of_label;
     // The values of a row without a possible token are not numbers; its log-sum, which shards need, is -infinity.
     const double nan = std::numeric_limits<double>::quiet_NaN();
-    const double log_sum = !std::isinf(largest) ? std::log(exp_sum) : largest < 0 ? largest : nan;
-    const double logp = (static_cast<double>(to_float(row[label])) - maximum) * inverse_temperature - log_sum;
-    return {logp, std::isinf(largest) ? nan : log_sum - weighted_sum / exp_sum, maximum, log_sum};
+    const double log_sum =
+        std::isinf(largest) ? (largest < 0 ? largest : nan) : d == 0 ? std::log1p(others) : std::log(sum);
+    return {d - log_sum, std::isinf(largest) ? nan : log_sum - weighted_sum / sum, maximum, log_sum};
 }
 
 // Writes g * d logp + e * d entropy, by logits times the inverse temperature.

@@ -14,6 +14,11 @@ from outcome_rl_kernels.loss.reference import capped
 from outcome_rl_kernels.loss.types import TokenBatch
 
 needs_native = pytest.mark.skipif(native_obstacle() is not None, reason=str(native_obstacle()))
+BACKENDS = [
+    "reference",
+    pytest.param("native", marks=needs_native),
+    pytest.param("triton", marks=pytest.mark.filterwarnings("ignore:.*encountered:RuntimeWarning")),  # NumPy interprets
+]
 
 B, T, H, V = 4, 6, 16, 211  # V is prime: no block size divides it
 TOKEN_LOSSES = ["ppo", "gspo", "gmpo", "cispo", "sapo", "dppo_tv", "dppo_kl", "vespo", "reinforce"]

@@ -16,7 +16,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-TARGETS = ("sm_80", "sm_90", "sm_100", "gfx942")
+TARGETS = ("sm_80", "sm_86", "sm_90", "sm_100", "sm_103", "sm_120", "gfx942")
 
 
 class Compiled(NamedTuple):

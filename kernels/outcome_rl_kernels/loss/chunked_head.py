@@ -31,6 +31,9 @@ _GPU_SMALL_WORKSPACE_BYTES = 512 * 2**20  # without d weight, chunks of this siz
 _OWN_DTYPE_CHUNKS = 8
 _CPU_PART_ROWS = 4096
 _CAPPED_PART = 2**22  # numbers that are capped at a time in float32: 16 MiB
+# MKL multiplies fewer rows by another routine, whose sums have another order: padded, a row's logits have the same bits
+# in chunks of any size.
+_LEAST_CPU_ROWS = 4
 # A product with H = 4096 columns has 16 tiles for each 128 rows: 1024 rows keep the 132 multiprocessors of an H200 busy
 # once, 4506 rows four times and a third. Row kernels, too, load 16 bytes at a time only from the start of a tile.
 _TILE_ROWS = (1024, 128)
@@ -237,6 +240,12 @@ def _most_rows(rows: int, most: int, row_bytes: int, weight_bytes: int, *, tiles
 
 def _logits(hidden_CH: Tensor, weight: Tensor, bias: Tensor | None, *, out: Tensor) -> None:
     """out = hidden @ weight.T + bias, rounded to the dtype of `out` once."""
+    if out.device.type == "cpu" and 0 < len(hidden_CH) < _LEAST_CPU_ROWS:
+        padded_CH = torch.nn.functional.pad(hidden_CH, (0, 0, 0, _LEAST_CPU_ROWS - len(hidden_CH)))
+        padded_CV = out.new_empty(len(padded_CH), out.shape[1])
+        _logits(padded_CH, weight, bias, out=padded_CV)
+        out.copy_(padded_CV[: len(out)])
+        return
     if _widens(weight):
         wide_CH = hidden_CH.float()
         room = wide_CH.new_empty(len(wide_CH) * _CPU_PART_ROWS)

@@ -33,10 +33,16 @@ def capped(logits: Tensor, softcap: float | None) -> Tensor:
 def logps_and_entropies(logits_NV: Tensor, labels_N: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """Return the log-probability of each label and the entropy of each row, of `softmax(logits / temperature)`.
 
-    bf16 and fp16 logits are upcast first: a log-sum-exp over V terms in half precision is off in the second digit.
+    bf16 and fp16 logits are upcast first: a log-sum-exp over V terms in half precision is off in the second digit. The
+    largest term, 1, is apart from the others: beside it, those of a peaked row would be rounded off. Its distance to
+    itself is a constant, else the gradient at the label would be the difference of 1 and p.
     """
     logits_NV = logits_NV.to(torch.promote_types(logits_NV.dtype, torch.float32)) / temperature
-    log_probs_NV = logits_NV.log_softmax(dim=-1)
+    tops_N1 = logits_NV.detach().argmax(dim=-1, keepdim=True)
+    maxima_N1 = logits_NV.gather(1, tops_N1)
+    distances_NV = (logits_NV - maxima_N1).scatter(1, tops_N1, (maxima_N1 - maxima_N1).detach())
+    others_N1 = distances_NV.scatter(1, tops_N1, -torch.inf).exp().sum(dim=-1, keepdim=True)
+    log_probs_NV = distances_NV - others_N1.log1p()
     logps_N = log_probs_NV.gather(1, labels_N[:, None])[:, 0]
     # A token of probability 0 (logit -inf) contributes 0 to the entropy, not 0 * -inf.
     entropies_N = -(log_probs_NV.exp() * log_probs_NV.masked_fill(log_probs_NV.isneginf(), 0.0)).sum(dim=-1)

@@ -6,6 +6,9 @@ Shapes: R rows (tokens), V vocabulary. With T the temperature:
     S    = sum_v 2^d_v                      mean = sum_v 2^d_v d_v / S
     logp = (x_label - m) / T - ln S         entropy = ln S - ln(2) mean
 
+The label is apart from the sums over the other tokens: beside its 2^0, where it is the maximum, those of a peaked row
+would be rounded off, and with them ln S = log1p(their sum).
+
     g = d loss / d logp,  e = d loss / d entropy
     d loss / d x_v = (g 1[v = label] - p_v (g + e ln(2) (d_v - mean))) / T,          p_v = 2^d_v / S
 
@@ -25,8 +28,8 @@ the rest waits. Kernels that read a row once take 128 or 256 threads for it, so 
 gradients may differ by rounding.
 
 Each thread loads 64 bytes, in accesses of 16, and folds them into its private maximum and sums; threads meet only at
-the end of the row. Rows without that alignment (V, stride or start not a multiple of 16) are correct but slower, and at
-least two are in flight.
+the end of the row, where the tokens beyond the last multiple of 16 are added. Rows whose stride or start is no multiple
+of 16 are correct but slower, and at least two are in flight.
 Everything is deterministic: a row belongs to one program, and its sums have one order.
 """
 
@@ -57,21 +60,34 @@ def expm1(x):
 
 
 @triton.jit
+def log1p(x):
+    """log(1 + x) for x >= 0; near 0, where the sum rounds x off, the series of 2 artanh(x / (2 + x))."""
+    s = x / (2 + x)
+    series = 1.0 / 9
+    for i in tl.static_range(7, 0, -2):
+        series = 1.0 / i + s * s * series
+    return tl.where(x < 0.5, 2 * s * series, tl.log(1 + x))
+
+
+@triton.jit
 def _bounded(log_ratio, most):
     """`ratios.bounded`; NaN stays."""
     return tl.where(log_ratio < -most, -most, tl.where(log_ratio > most, most, log_ratio))
 
 
 @triton.jit
-def _row_statistics(row_ptr, vocabulary, scale, EVICTION: tl.constexpr, BLOCK_V: tl.constexpr, LOAD_V: tl.constexpr):
-    """m, S and mean of a row."""
+def _row_statistics(
+    row_ptr, label, whole, vocabulary, scale, inverse_temperature,
+    EVICTION: tl.constexpr, BLOCK_V: tl.constexpr, LOAD_V: tl.constexpr, BLOCKS: tl.constexpr, HAS_TAIL: tl.constexpr,
+):  # fmt: skip
+    """m, S, mean, logp and entropy of a row; logp is NaN for a label outside [0, V)."""
     LANES: tl.constexpr = BLOCK_V // LOAD_V
     maxima = tl.full((LANES,), _LOWEST, tl.float32)
     sums = tl.zeros((LANES,), tl.float32)
     weighted = tl.zeros((LANES,), tl.float32)
-    for start in range(0, vocabulary, BLOCK_V):
+    for start in range(0, whole, BLOCK_V):
         columns = start + tl.arange(0, BLOCK_V)
-        x = tl.load(row_ptr + columns, mask=columns < vocabulary, other=float("-inf"), eviction_policy=EVICTION)
+        x = tl.load(row_ptr + columns, mask=columns < whole, other=float("-inf"), eviction_policy=EVICTION)
         x = tl.reshape(x.to(tl.float32), (LANES, LOAD_V))
         raised = tl.maximum(maxima, tl.max(x, axis=1))
         drop = tl.maximum((maxima - raised) * scale, _LEAST_EXPONENT)
@@ -81,40 +97,57 @@ def _row_statistics(row_ptr, vocabulary, scale, EVICTION: tl.constexpr, BLOCK_V:
         weighted = (weighted + sums * drop) * factor + tl.sum(terms * tl.maximum(d, _LEAST_EXPONENT), axis=1)
         sums = sums * factor + tl.sum(terms, axis=1)
         maxima = raised
-    maximum = tl.max(maxima, axis=0)
-    drop = tl.maximum((maxima - maximum) * scale, _LEAST_EXPONENT)
-    factor = tl.exp2(drop)
-    total = tl.sum(sums * factor, axis=0)
-    return maximum, total, tl.sum((weighted + sums * drop) * factor, axis=0) / total
-
-
-@triton.jit
-def _load_label_logit(row_ptr, label, vocabulary):
-    """Return the label's logit; NaN for a label outside [0, V).
-
-    Call it before the statistics: their barriers keep every load ahead of the stores that may overwrite the row.
-    """
+    # The lane that holds the label is read again, without the label: a comparison in the loop would take registers that
+    # it does not have. All loads come before the reductions, whose barriers keep them ahead of the stores that may
+    # overwrite the row.
     is_valid = (label >= 0) & (label < vocabulary)
-    return tl.where(is_valid, tl.load(row_ptr + label, mask=is_valid, other=0).to(tl.float32), float("nan"))
+    label_logit = tl.load(row_ptr + label, mask=is_valid, other=float("-inf")).to(tl.float32)
+    lane = tl.where(is_valid & (label < whole), label % BLOCK_V // LOAD_V, -1).to(tl.int32)
+    first = lane * LOAD_V + tl.arange(0, LOAD_V)
+    again = (tl.arange(0, BLOCKS) * BLOCK_V)[:, None] + first[None, :]
+    is_other = (lane >= 0) & (again < whole) & (again != label)
+    x = tl.load(row_ptr + again, mask=is_other, other=float("-inf")).to(tl.float32)
+    maximum = tl.maximum(tl.max(maxima, axis=0), label_logit)
+    if HAS_TAIL:
+        tail = whole + tl.arange(0, 16)
+        last = tl.load(row_ptr + tail, mask=(tail < vocabulary) & (tail != label), other=float("-inf")).to(tl.float32)
+        maximum = tl.maximum(maximum, tl.max(last, axis=0))
+    drop = tl.maximum((maxima - maximum) * scale, _LEAST_EXPONENT)
+    factor = tl.where(tl.arange(0, LANES) == lane, 0.0, tl.exp2(drop))
+    moment = tl.sum((weighted + sums * drop) * factor, axis=0)
+    others = tl.sum(sums * factor, axis=0)
+    d = (x - maximum) * scale
+    terms = tl.exp2(d)
+    others += tl.sum(tl.sum(terms, axis=1), axis=0)
+    moment += tl.sum(tl.sum(terms * tl.maximum(d, _LEAST_EXPONENT), axis=1), axis=0)
+    if HAS_TAIL:
+        of_tail = (last - maximum) * scale
+        tail_terms = tl.exp2(of_tail)
+        others += tl.sum(tail_terms, axis=0)
+        moment += tl.sum(tail_terms * tl.maximum(of_tail, _LEAST_EXPONENT), axis=0)
+    of_label = (label_logit - maximum) * scale
+    p = tl.exp2(of_label)
+    total = others + p
+    moment += p * tl.maximum(of_label, _LEAST_EXPONENT)
+    log_total = tl.where(of_label == 0, log1p(others), tl.log(total))
+    logp = tl.where(is_valid, (label_logit - maximum) * inverse_temperature - log_total, float("nan"))
+    return maximum, total, moment / total, logp, log_total - _LN_2 * moment / total
 
 
 @triton.jit
-def _logp_and_entropy(label_logit, maximum, total, mean, inverse_temperature):
-    log_total = tl.log(total)
-    return (label_logit - maximum) * inverse_temperature - log_total, log_total - _LN_2 * mean
-
-
-@triton.jit
-def _write_zeros(grad_row_ptr, vocabulary, BLOCK_V: tl.constexpr):
-    for start in range(0, vocabulary, BLOCK_V):
+def _write_zeros(grad_row_ptr, whole, vocabulary, BLOCK_V: tl.constexpr, HAS_TAIL: tl.constexpr):
+    for start in range(0, whole, BLOCK_V):
         columns = start + tl.arange(0, BLOCK_V)
-        tl.store(grad_row_ptr + columns, 0.0, mask=columns < vocabulary)
+        tl.store(grad_row_ptr + columns, 0.0, mask=columns < whole)
+    if HAS_TAIL:
+        tail = whole + tl.arange(0, 16)
+        tl.store(grad_row_ptr + tail, 0.0, mask=tail < vocabulary)
 
 
 @triton.jit
 def _write_gradient(
-    row_ptr, grad_row_ptr, vocabulary, label, maximum, total, mean, logp, logp_grad, entropy_grad, scale,
-    inverse_temperature, BLOCK_V: tl.constexpr,
+    row_ptr, grad_row_ptr, whole, vocabulary, label, maximum, total, mean, logp, logp_grad, entropy_grad, scale,
+    inverse_temperature, BLOCK_V: tl.constexpr, HAS_TAIL: tl.constexpr,
 ):  # fmt: skip
     """d (logp_grad * logp + entropy_grad * entropy) / d x_v, where entropy_grad may be None; may overwrite the row."""
     logp_grad = tl.where(logp == logp, logp_grad, float("nan"))  # broken logits and labels must show
@@ -125,16 +158,27 @@ def _write_gradient(
         constant -= slope * mean
         label_d = (logp + tl.log(total)) / _LN_2
         at_label += tl.exp2(label_d) * slope * (tl.maximum(label_d, _LEAST_EXPONENT) - mean)
-    label = label.to(tl.int32)  # a comparison of 64-bit numbers takes two instructions
-    for start in range(0, vocabulary, BLOCK_V):
+    else:
+        slope = None
+    label = label.to(tl.int32)
+    if HAS_TAIL:
+        tail = whole + tl.arange(0, 16)
+        _write_columns(row_ptr, grad_row_ptr, tail, vocabulary, label, maximum, constant, slope, at_label, scale)
+    for start in range(0, whole, BLOCK_V):
         columns = start + tl.arange(0, BLOCK_V)
-        is_column = columns < vocabulary
-        x = tl.load(row_ptr + columns, mask=is_column, other=0.0, eviction_policy="evict_first").to(tl.float32)
-        d = (x - maximum) * scale
-        coefficient = constant
-        if entropy_grad is not None:
-            coefficient = constant + slope * tl.maximum(d, _LEAST_EXPONENT)
-        tl.store(grad_row_ptr + columns, tl.where(columns == label, at_label, tl.exp2(d) * coefficient), mask=is_column)
+        _write_columns(row_ptr, grad_row_ptr, columns, whole, label, maximum, constant, slope, at_label, scale)
+
+
+@triton.jit
+def _write_columns(row_ptr, grad_row_ptr, columns, end, label, maximum, constant, slope, at_label, scale):
+    """2^d (constant + slope d) of the columns before `end`, where slope may be None, and `at_label` at the label."""
+    x = tl.load(row_ptr + columns, mask=columns < end, other=0.0, eviction_policy="evict_first").to(tl.float32)
+    d = (x - maximum) * scale
+    coefficient = constant
+    if slope is not None:
+        coefficient = constant + slope * tl.maximum(d, _LEAST_EXPONENT)
+    grads = tl.where(columns == label, at_label, tl.exp2(d) * coefficient)
+    tl.store(grad_row_ptr + columns, grads, mask=columns < end)
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -144,12 +188,15 @@ def _row_statistics_kernel(
     active_ptr,
     statistics_ptr,
     rows,
+    whole,
     vocabulary,
     stride_logits,
     scale,
     inverse_temperature,
     BLOCK_V: tl.constexpr,
     LOAD_V: tl.constexpr,
+    BLOCKS: tl.constexpr,
+    HAS_TAIL: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
     rows = rows.to(tl.int64)
@@ -160,9 +207,10 @@ def _row_statistics_kernel(
             tl.store(statistics_ptr + rows, 0.0)
             return
     row_ptr = logits_ptr + row * stride_logits
-    label_logit = _load_label_logit(row_ptr, tl.load(labels_ptr + row), vocabulary)
-    maximum, total, mean = _row_statistics(row_ptr, vocabulary, scale, "evict_first", BLOCK_V, LOAD_V)
-    logp, entropy = _logp_and_entropy(label_logit, maximum, total, mean, inverse_temperature)
+    maximum, total, mean, logp, entropy = _row_statistics(
+        row_ptr, tl.load(labels_ptr + row), whole, vocabulary, scale, inverse_temperature,
+        "evict_first", BLOCK_V, LOAD_V, BLOCKS, HAS_TAIL,
+    )  # fmt: skip
     tl.store(statistics_ptr, logp)
     tl.store(statistics_ptr + rows, entropy)
     tl.store(statistics_ptr + 2 * rows, maximum)
@@ -180,6 +228,7 @@ def _row_gradients_kernel(
     logp_grads_ptr,
     entropy_grads_ptr,
     rows,
+    whole,
     vocabulary,
     stride_logits,
     stride_grad,
@@ -188,12 +237,14 @@ def _row_gradients_kernel(
     inverse_temperature,
     BLOCK_V: tl.constexpr,
     LOAD_V: tl.constexpr,
+    BLOCKS: tl.constexpr,
+    HAS_TAIL: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
     grad_row_ptr = grad_ptr + row * stride_grad
     if active_ptr is not None:  # noqa: SIM102 - as above
         if tl.load(active_ptr + row) == 0:
-            _write_zeros(grad_row_ptr, vocabulary, BLOCK_V)
+            _write_zeros(grad_row_ptr, whole, vocabulary, BLOCK_V, HAS_TAIL)
             return
     statistics_ptr += row
     logp = tl.load(statistics_ptr)
@@ -202,8 +253,8 @@ def _row_gradients_kernel(
     mean = tl.load(statistics_ptr + 4 * stride_statistics)
     entropy_grad = tl.load(entropy_grads_ptr + row) if entropy_grads_ptr is not None else None
     _write_gradient(
-        logits_ptr + row * stride_logits, grad_row_ptr, vocabulary, tl.load(labels_ptr + row), maximum, total, mean,
-        logp, tl.load(logp_grads_ptr + row), entropy_grad, scale, inverse_temperature, BLOCK_V,
+        logits_ptr + row * stride_logits, grad_row_ptr, whole, vocabulary, tl.load(labels_ptr + row), maximum, total,
+        mean, logp, tl.load(logp_grads_ptr + row), entropy_grad, scale, inverse_temperature, BLOCK_V, HAS_TAIL,
     )  # fmt: skip
 
 
@@ -221,6 +272,7 @@ def _default_loss_kernel(
     old_logps_ptr,
     rollout_weights_ptr,
     rows,
+    whole,
     vocabulary,
     stride_logits,
     stride_grad,
@@ -233,6 +285,8 @@ def _default_loss_kernel(
     entropy_coef,
     BLOCK_V: tl.constexpr,
     LOAD_V: tl.constexpr,
+    BLOCKS: tl.constexpr,
+    HAS_TAIL: tl.constexpr,
 ):
     rows = rows.to(tl.int64)
     EVICTION: tl.constexpr = "evict_first" if grad_ptr is None else "evict_last"
@@ -244,9 +298,10 @@ def _default_loss_kernel(
         if is_active:
             row_ptr = logits_ptr + row * stride_logits
             label = tl.load(labels_ptr + row)
-            label_logit = _load_label_logit(row_ptr, label, vocabulary)
-            maximum, total, mean = _row_statistics(row_ptr, vocabulary, scale, EVICTION, BLOCK_V, LOAD_V)
-            logp, entropy = _logp_and_entropy(label_logit, maximum, total, mean, inverse_temperature)
+            maximum, total, mean, logp, entropy = _row_statistics(
+                row_ptr, label, whole, vocabulary, scale, inverse_temperature,
+                EVICTION, BLOCK_V, LOAD_V, BLOCKS, HAS_TAIL,
+            )  # fmt: skip
 
             advantage = tl.load(advantages_ptr + row)
             log_ratio = logp - (tl.load(old_logps_ptr + row) if old_logps_ptr is not None else logp)
@@ -286,14 +341,14 @@ def _default_loss_kernel(
             tl.store(terms_row_ptr + 2 * rows, entropy)
             if grad_ptr is not None:
                 _write_gradient(
-                    row_ptr, grad_ptr + row * stride_grad, vocabulary, label, maximum, total, mean, logp,
-                    logp_grad * weight, entropy_grad, scale, inverse_temperature, BLOCK_V,
+                    row_ptr, grad_ptr + row * stride_grad, whole, vocabulary, label, maximum, total, mean, logp,
+                    logp_grad * weight, entropy_grad, scale, inverse_temperature, BLOCK_V, HAS_TAIL,
                 )  # fmt: skip
         else:
             for i in tl.static_range(3):
                 tl.store(terms_row_ptr + i * rows, 0.0)
             if grad_ptr is not None:
-                _write_zeros(grad_ptr + row * stride_grad, vocabulary, BLOCK_V)
+                _write_zeros(grad_ptr + row * stride_grad, whole, vocabulary, BLOCK_V, HAS_TAIL)
 
 
 @triton.jit
@@ -397,6 +452,11 @@ def scale_(values: Tensor, factor: Tensor) -> None:
             )
 
 
+def _is_desktop_blackwell() -> bool:
+    """Return whether kernels are compiled for sm_120 or later; under the interpreter they are not compiled."""
+    return not triton.knobs.runtime.interpret and triton.runtime.driver.active.get_current_target().arch >= 120
+
+
 def _multiprocessors(device: torch.device) -> int:
     """Return how many of a GPU's multiprocessors there are; a few under the interpreter."""
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 3
@@ -421,13 +481,18 @@ def _launch(kernel: Any, rows: LogitRows, *, is_persistent: bool = False, **argu
     if count == 0:
         return
     stride = logits_RV.stride(0)
-    is_aligned = vocabulary % 16 == stride % 16 == logits_RV.data_ptr() % 16 == 0  # what lets Triton load 16 bytes
+    is_aligned = stride % 16 == logits_RV.data_ptr() % 16 == 0  # what lets Triton load 16 bytes
+    whole = vocabulary - vocabulary % 16 if is_aligned else vocabulary
     threads = 128 if vocabulary <= 8192 else 256
     if is_persistent:
         threads = 1024 // _cached_rows(vocabulary * logits_RV.element_size(), logits_RV.device)
         threads = threads if is_aligned else min(threads, 512)
-    # Bytes that a thread loads at once: 64 spill registers on gfx942, and 32 take 9 % longer on an H200.
-    loaded = 32 if torch.version.hip else 64
+    # Bytes that a thread loads at once: 32 take 9 % longer on an H200, but 64 spill registers on gfx942 and, with 1024
+    # threads a multiprocessor, on sm_120, beside a tail and in rows of half a block.
+    size, is_tight = logits_RV.element_size(), is_persistent and not torch.version.hip
+    is_tight = is_tight and (whole < vocabulary or vocabulary * size <= 32 * threads or _is_desktop_blackwell())
+    loaded = 32 if torch.version.hip or is_tight else 64
+    block = threads * (loaded // size if is_aligned else 4 if is_tight else 8)
     if is_persistent and not torch.version.hip:
         arguments["maxnreg"] = 65536 // 1024  # registers of a thread, so that 1024 threads fit
     arguments |= {"labels_ptr": labels_R, "active_ptr": active_R}
@@ -444,12 +509,15 @@ def _launch(kernel: Any, rows: LogitRows, *, is_persistent: bool = False, **argu
         kernel[(min(count, _multiprocessors(logits_RV.device) * (1024 // threads)) if is_persistent else count,)](
             logits_ptr=logits_RV,
             rows=count,
+            whole=whole,
             vocabulary=vocabulary,
             stride_logits=stride,
             scale=_LOG2_E / temperature,
             inverse_temperature=1.0 / temperature,
-            BLOCK_V=threads * (loaded // logits_RV.element_size() if is_aligned else 8),
+            BLOCK_V=block,
+            BLOCKS=triton.next_power_of_2(max(1, triton.cdiv(whole, block))),
             LOAD_V=16 // logits_RV.element_size() if is_aligned else 1,
+            HAS_TAIL=whole < vocabulary,
             num_warps=threads // (64 if torch.version.hip else 32),
             **arguments,
         )

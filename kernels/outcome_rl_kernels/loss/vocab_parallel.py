@@ -6,7 +6,9 @@ logits s = logit / temperature, and so the log-sum-exp L_r. With w_r = exp(L_r -
     L    = log sum_r exp(L_r)                     a maximum and a sum over the ranks, for each chunk of rows; a shard
                                                   without a possible token has L_r = -inf and w_r = 0
     H    = L - sum_r w_r (L_r - H_r)
-    logp = s_label - L                            in float64: a float32 L of 10,000 would be off by 0.0005
+    logp = -log(1 + exp(O - s_label))             O is the log-sum-exp of the other tokens: beside a label of
+                                                  probability near 1 they would be rounded off. All in float64: a
+                                                  float32 L of 10,000 would be off by 0.0005
     d loss / d logit_v = (g (1[v = label] - p_v) - e p_v (log p_v + H)) / temperature,     p_v = w_r p_v|r
 
 The kernels of a shard write this gradient, because log p_v = log w_r + log p_v|r. They are called with e_r = w_r e and
@@ -130,13 +132,17 @@ class ShardedRowKernels:
         shares_R = (log_sums_R - maxima_R).exp()
         # A product with the entropy of no token would be NaN.
         weighted_R = torch.where(shares_R == 0, 0, shares_R * (log_sums_R - own.entropies_R))
-        terms = shares_R, weighted_R, scores_R.where(is_own_R, 0), is_own_R
-        sums_4R = torch.stack([term.double() for term in terms])
-        dist.all_reduce(sums_4R, group=self._shard.group)
-        sums_R, weighted_R, label_scores_R, owners_R = sums_4R
+        own_logps_R = own.logps_R.double()  # exact near 0, so it has the sum of the shard's other tokens
+        log_others_R = scores_R - own_logps_R + own_logps_R.expm1().neg().log()
+        others_R = (torch.where(is_own_R, log_others_R, log_sums_R) - maxima_R).exp()
+        terms = shares_R, weighted_R, others_R, scores_R.where(is_own_R, 0), is_own_R
+        sums_5R = torch.stack([term.double() for term in terms])
+        dist.all_reduce(sums_5R, group=self._shard.group)
+        sums_R, weighted_R, others_R, label_scores_R, owners_R = sums_5R
         totals_R = maxima_R + sums_R.log()
         # A label that no shard holds is an error; a GPU can only show it as NaN.
-        logps_R = (label_scores_R - totals_R).where(owners_R == 1, torch.nan)
+        log_odds_R = label_scores_R - maxima_R - others_R.log()
+        logps_R = -torch.logaddexp(-log_odds_R, torch.zeros_like(log_odds_R)).where(owners_R == 1, torch.nan)
         entropies_R = totals_R - weighted_R / sums_R
         if rows.active_R is not None:
             logps_R, entropies_R = (column.where(rows.active_R, 0) for column in (logps_R, entropies_R))
@@ -170,7 +176,7 @@ class ShardedRowKernels:
             )
             own_entropy_grads_R = (shares_R * entropy_grads_R).to(dtype)
         self._kernels.row_gradients(own_rows, own, (shares_R * inner_R).to(dtype), own_entropy_grads_R, grad_RV)
-        log_p_R = scores_R - statistics.totals_R
+        log_p_R = torch.where(is_own_R, statistics.logps_R.double(), scores_R - statistics.totals_R)
         entry_R = _gradient_of_tokens(log_p_R, is_own_R, logp_grads_R, entropy_grads_R, statistics.entropies_R)
         entry_R = entry_R / rows.temperature
         if rows.active_R is not None:

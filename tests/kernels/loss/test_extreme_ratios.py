@@ -11,16 +11,11 @@ import pytest
 import torch
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from loss_cases import AGGREGATIONS, TOKEN_LOSSES, needs_native
+from loss_cases import AGGREGATIONS, BACKENDS, TOKEN_LOSSES
 from torch import Tensor
 
 from outcome_rl_kernels import policy_loss
 
-BACKENDS = [
-    "reference",
-    pytest.param("native", marks=needs_native),
-    pytest.param("triton", marks=pytest.mark.filterwarnings("ignore:.*encountered:RuntimeWarning")),  # NumPy interprets
-]
 S, T, V = 3, 4, 7
 NEAR = [-1.5, -0.5, -0.1, 0.0, 0.1, 0.5, 1.5]
 # Infinite: the other's log-probability is -inf. With the odd digits no mean over a sequence lies on a bound.

@@ -65,6 +65,12 @@ def launches() -> Iterator[tuple[str, Callable[[], object]]]:
             yield name + "most terms", partial(default_loss_rows, rows, MOST, logits)
             yield name + "statistics", partial(row_statistics, rows)
             yield name + "gradients", partial(row_gradients, rows, STATISTICS, ROW, ROW, logits)
+    for dtype, vocabulary in ((torch.bfloat16, 128257), (torch.float32, 49153)):  # a pad token more, in a workspace
+        logits = torch.zeros(R, vocabulary + 63, dtype=dtype)[:, :vocabulary]
+        rows = LogitRows(logits, LABELS, 1.0, MASK)
+        yield f"padded, {vocabulary}: most terms", partial(default_loss_rows, rows, MOST, logits)
+        yield f"padded, {vocabulary}: statistics", partial(row_statistics, rows)
+        yield f"padded, {vocabulary}: gradients", partial(row_gradients, rows, STATISTICS, ROW, ROW, logits)
     logits = torch.zeros(R, VOCABULARIES[0], dtype=torch.bfloat16)
     rows = LogitRows(logits, LABELS, 1.0)
     for vocabulary in (VOCABULARIES[0], 49152, 32000):  # 1024, 512 and 256 threads a row
