@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench import decoding, loss_page, math_verify_suite, outcomes, step, vllm_step
+from bench import decoding, loss_page, math_verify_suite, outcomes, rules, step, vllm_step
 from bench.gpu_parts import page as gpu_page
 from bench.result_file import measured_on
 from bench.step import OURS
@@ -99,6 +99,7 @@ def pages() -> dict[Path, str]:
             "hard": rows_table(hard.STUDY) + means_table(hard.STUDY),
             "countdown": rows_table(countdown.STUDY) + means_table(countdown.STUDY),
         },
+        "docs/outcomes.md": {"spellings": f"{rules.spelling_table()}\n"},
         "docs/outcome-measurements.md": {
             name: f"{table}\n" for name, table in outcomes.tables(read(RESULTS / "outcomes.json")["figures"]).items()
         }

@@ -20,10 +20,11 @@ import numpy as np
 
 from bench.result_file import read_rows
 from outcome_rl import OutcomeMatcher, extract_answer, outcome_key
+from outcome_rl.outcomes.canonical.spellings import SPELLINGS
 from outcome_rl.outcomes.grader import MathVerifyPool
 
-Change = tuple[Callable[..., Any], Callable[..., Any]]
-"""A function of the library, and what replaces it in every module that imports it."""
+Change = tuple[Any, Any]
+"""A function or table of the library, and what replaces it in every module that imports it."""
 
 
 class Case(NamedTuple):
@@ -49,7 +50,7 @@ def same(text: str) -> str:
 def rules() -> dict[str, Sequence[Change]]:
     """Return the rules that can be switched off, by name."""
     from outcome_rl.outcomes import refutation, tolerance
-    from outcome_rl.outcomes.canonical import latex, notations, number_words, respelled
+    from outcome_rl.outcomes.canonical import lhs, notations, spellings
 
     def nothing(*_: Any) -> None:
         return None
@@ -57,7 +58,7 @@ def rules() -> dict[str, Sequence[Change]]:
     def nothings(*_: Any) -> frozenset[str]:
         return frozenset()
 
-    return {
+    found: dict[str, Sequence[Change]] = {
         "all of tolerance": [(tolerance.within_tolerance, never), (tolerance.contradicts, never)],
         "rounding": [(tolerance._rounds_to, never)],
         "labels of one side": [(tolerance._readings, nothings)],
@@ -66,15 +67,18 @@ def rules() -> dict[str, Sequence[Change]]:
         "one function": [(tolerance._same_function, never)],
         "vote of math-verify counts always": [(refutation.refuted, never)],
         "vote of math-verify counts never": [(refutation.refuted, always)],
-        "spellings of keys": [(respelled.respelled, same)],
-        "mends": [(latex.mended, same)],
-        "number words": [(number_words.number_in_words, nothing)],
+        "spellings, all": [(spellings.respelled, same)],
+        "signs behind an answer": [(spellings._undecorated, same)],
+        "signs of one character": [(spellings._ascii, same)],
         "notations": [(notations.in_notation, nothing)],
         "marked choices": [(notations.marked_choice, nothing)],
-        "choices with values": [(notations.without_value, same)],
-        "`the answer is`": [(notations.without_phrase, same)],
         "letter case of words": [(notations.folded, lambda words: words.replace(" ", ""))],
+        "labels": [(lhs.label_of, nothing)],
     }
+    for row in spellings.SPELLINGS:
+        others = tuple(one for one in spellings.SPELLINGS if one != row)
+        found[f"`{row.example[0]}`"] = [(spellings.SPELLINGS, others)]
+    return found
 
 
 def library() -> Iterator[Any]:
@@ -128,15 +132,19 @@ def remembered_votes() -> Iterator[None]:
 
 
 def generated(folder: Path) -> list[Case]:
-    """Return the distinct (question, answer, gold) of all generations."""
+    """Return the distinct (question, answer, gold) of all generations; of two integers no rule changes anything."""
     rows = {
         (path.stem, str(question["question_id"]), str(sample["answer"]), str(question["gold"]))
         for path in sorted((folder / "generations").glob("*.jsonl"))
         for question in read_rows(path)
         for sample in question["samples"]
-        if sample["answer"] is not None
+        if sample["answer"] is not None and not (_is_integer(sample["answer"]) and _is_integer(question["gold"]))
     }
     return [Case(answer, gold) for _, _, answer, gold in sorted(rows)]
+
+
+def _is_integer(text: Any) -> bool:
+    return str(text).isascii() and str(text).isdigit()
 
 
 def labelled(folder: Path) -> list[Case]:
@@ -274,3 +282,12 @@ def report_table(folder: Path, examples: int = 0) -> str:
     return "\n".join(
         [*lines, f"| all | {sum(total.values())} | {sum(right.values())} | {sum(wrong.values())} |"],
     )
+
+
+def spelling_table() -> str:
+    """Return the table of spellings in Markdown."""
+    lines = ["| text | is read as | stays |", "|---|---|---|"]
+    for row in SPELLINGS:
+        cells = (f"`{text.replace('|', chr(92) + '|')}`" for text in (*row.example, row.counter))
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)

@@ -19,7 +19,7 @@ from hashlib import blake2b
 from typing import Any
 
 from outcome_rl.outcomes.canonical.forms import mathematical_form
-from outcome_rl.outcomes.canonical.latex import mended, plain_latex, unwrap_text
+from outcome_rl.outcomes.canonical.latex import plain_latex, unwrap_text
 from outcome_rl.outcomes.canonical.lexer import Incomparable, NotUnderstood, Words
 from outcome_rl.outcomes.canonical.notations import (
     folded,
@@ -27,16 +27,14 @@ from outcome_rl.outcomes.canonical.notations import (
     is_of_another_base,
     is_word,
     marked_choice,
-    without_phrase,
-    without_value,
 )
-from outcome_rl.outcomes.canonical.number_words import number_in_words
+from outcome_rl.outcomes.canonical.spellings import respelled
 from outcome_rl.outcomes.guard import total
 
 NO_ANSWER = 0
 """The outcome key of a response without an answer."""
 
-OUTCOME_RULE = "canonical/9"
+OUTCOME_RULE = "canonical/10"
 """Version of the mapping from answers to keys. Counts made under another version cannot be mixed with these."""
 
 MAX_ANSWER_CHARS = 1000
@@ -199,12 +197,11 @@ _QUOTED = re.compile(r'["“]([^"“”]+)["”]\.?')
 
 
 def plain_text(answer: str) -> str:
-    """Return an answer as plain LaTeX, without a choice's value, and with a number in digits."""
+    """Return an answer as plain LaTeX, in the spelling that the grammar reads."""
     if not answer.isascii():
         answer = unicodedata.normalize("NFC", answer)
     quoted = _QUOTED.fullmatch(answer)
-    answer = without_phrase(answer if quoted is None else quoted[1])
-    return number_in_words(answer) or plain_latex(mended(without_value(answer)))
+    return plain_latex(respelled(answer if quoted is None else quoted[1]))
 
 
 def _unique(answer: str) -> str:

@@ -8,10 +8,11 @@ then no word since the number before it may change the value.
 
 import re
 
-from outcome_rl.outcomes.canonical.latex import mended, plain_latex
+from outcome_rl.outcomes.canonical.latex import plain_latex
 from outcome_rl.outcomes.canonical.lexer import Tokens, TooLarge, names_of, positions, tokenize, words_in
 from outcome_rl.outcomes.canonical.lhs import label_of
 from outcome_rl.outcomes.canonical.parser import FACTOR_COMMANDS
+from outcome_rl.outcomes.canonical.spellings import respelled
 from outcome_rl.outcomes.guard import total
 from outcome_rl.outcomes.keys import canonical_text, real_number
 from outcome_rl.outcomes.tolerance import QUALIFIER, within_tolerance
@@ -62,7 +63,7 @@ def _in_text(text: str) -> set[str]:
 
 def _tokens(text: str) -> Tokens:
     try:
-        return tokenize(plain_latex(mended(text)))
+        return tokenize(plain_latex(respelled(text)))
     except TooLarge:
         return []
 

@@ -11,7 +11,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
-from outcome_rl.outcomes.canonical.latex import mended
+from outcome_rl.outcomes.canonical.spellings import respelled
 from outcome_rl.outcomes.guard import total
 from outcome_rl.outcomes.keys import MAX_ANSWER_CHARS, canonical_text, plain_text, real_number
 
@@ -149,7 +149,7 @@ def quantity(answer: str) -> Quantity | None:
 
 def _without_markup(answer: str) -> str:
     """Return an answer with its units as words: `5\\text{ cm}^2` as `5 cm²`, `30^\\circ` as `30 degree`."""
-    text = _DELIMITERS.sub("", mended(unicodedata.normalize("NFC", answer)).replace("$$", ""))
+    text = _DELIMITERS.sub("", respelled(unicodedata.normalize("NFC", answer)).replace("$$", ""))
     if len(_DOLLARS.findall(text)) % 2 == 0:
         text = _DOLLARS.sub("", text)  # they delimit a formula
     text = _DEGREES.sub(" degree ", _TEXT.sub(r" \1 ", text))

@@ -16,9 +16,6 @@ from notation_families import Family, Statement
 
 _ROMAN = "I II III IV V VI VII VIII IX X XI XII".split()  # noqa: SIM905
 _POINTS = [Fraction(n, d) for n, d in ((-7, 2), (-1, 1), (1, 3), (2, 1), (11, 1))]
-_UNITS = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
-_UNITS = [*_UNITS.split(), "seventeen", "eighteen", "nineteen"]
-_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()  # noqa: SIM905
 _PARTS = {2: "half", 3: "third", 4: "quarter", 5: "fifth", 6: "sixth", 8: "eighth", 10: "tenth"}
 
 
@@ -92,35 +89,6 @@ def clocks(rng: random.Random) -> list[Statement]:
                 ]
         statements.append((("pm", a, minutes), f"{a}:{minutes:02} PM"))
     return statements
-
-
-def spelled(n: int) -> str:
-    if n >= 1000:
-        return f"{spelled(n // 1000)} thousand" + (f" {spelled(n % 1000)}" if n % 1000 else "")
-    if n >= 100:
-        return f"{_UNITS[n // 100]} hundred" + (f" {spelled(n % 100)}" if n % 100 else "")
-    if n >= 20:
-        return _TENS[n // 10 - 2] + (f"-{_UNITS[n % 10]}" if n % 10 else "")
-    return _UNITS[n]
-
-
-def number_words(rng: random.Random) -> list[Statement]:
-    statements: list[Statement] = []
-    n = rng.choice((rng.randint(0, 20), rng.randint(20, 99), rng.randint(100, 999), rng.randint(1000, 99999)))
-    for m in (n, n + 1, 10 * n % 100000, n % 100):
-        word = spelled(m)
-        texts = [word, word.capitalize(), rf"\text{{{word}}}", word.replace("-", " "), str(m)]
-        statements += [(Fraction(m), text) for text in texts]
-        statements += [((say, m), say.format(word)) for say in ("{} or more", "at most {}", "{} dozen", "about {}")]
-    bottom, top = rng.choice(list(_PARTS)), rng.randint(1, 9)
-    part = _PARTS[bottom] if top == 1 else {"half": "halves"}.get(_PARTS[bottom], f"{_PARTS[bottom]}s")
-    value = Fraction(top, bottom)
-    return [
-        *statements,
-        (value, f"{_UNITS[top]} {part}"),
-        (value, f"{top}/{bottom}"),
-        (("nth", bottom), _PARTS[bottom]),
-    ]
 
 
 def periods(rng: random.Random) -> list[Statement]:
@@ -264,6 +232,6 @@ def words(rng: random.Random) -> list[Statement]:
 
 
 FAMILIES: tuple[Family, ...] = (
-    numerals, bars, adjacency, clocks, number_words, periods, parameters, intervals, systems, choices, signs,
+    numerals, bars, adjacency, clocks, periods, parameters, intervals, systems, choices, signs,
     quantities, words, *NOTATIONS,
 )  # fmt: skip

@@ -60,7 +60,7 @@ _COMMANDS |= {"λ": r"\lambda", "Δ": r"\Delta", "Ω": r"\Omega", "Σ": r"\Sigma
 _COMMANDS |= {"<=": r"\leq", ">=": r"\geq", "≈": r"\approx"}
 
 _TH = "(?:st|nd|rd|th)"
-_UNIT = rf"\\text\{{ ?{UNIT_WORDS_IN_TEXT}\.? ?\}}"
+_UNIT = rf"\\text\{{ ?(?:{UNIT_WORDS_IN_TEXT}|{COUNTER})\.? ?\}}"
 _TOKEN = re.compile(
     rf"(?P<unit>(?:(?<=[0-9}}])(?:{UNIT_WORDS})(?![A-Za-z]|\^?[0-9]?\()"
     rf"|(?:(?<=[0-9}})])|(?<=\\pi)|(?<=\\pi )){_UNIT}(?:/{_UNIT})?|(?<=[0-9}}]){COUNTER}(?![^,;]))(?:\^[23])?"

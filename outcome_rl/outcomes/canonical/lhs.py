@@ -11,6 +11,9 @@ _DENIES = re.compile(
     r"\b(?:no(?!\.)|not|never|neither|nor|except|excluding|(?:minus|about|nearly|almost)[A-Z]?)\b", re.IGNORECASE
 )
 
+# Words before a name that say nothing of its value.
+_NEUTRAL = re.compile(r"(?:(?:only|the|solutions?|answers?|is|are|so|thus|hence|then)[: ]*)+", re.IGNORECASE)
+
 
 def is_labelled(item: Tokens) -> bool:
     first = next((i for i in top_level(item) if item[i].text in (EQUAL, ELEMENT)), None)
@@ -51,6 +54,8 @@ def _single_label(tokens: Tokens) -> str | None:
         return None
     kinds = {token.kind for token in tokens if token.text not in ("(", ",", ")")}
     if kinds & {"text", "word"} and kinds <= {"text", "word", "name"}:  # `\text{Domain of } f(x)`
+        if len(tokens) > 1 and tokens[-1].kind == "name" and tokens[-2].kind != "name":  # `\text{max at } x`
+            return texts[-1] if _NEUTRAL.fullmatch(" ".join(texts[:-1])) else None
         return None if any(map(_DENIES.search, texts)) else "".join(texts)
     if tokens[0].kind == "name" and texts[1:2] == ["("] and closing(tokens, 1) == len(tokens) - 1:
         arguments = all(token.kind in ("name", "number", "word") or token.text == "," for token in tokens[2:-1])
@@ -71,6 +76,8 @@ def _single_label(tokens: Tokens) -> str | None:
         return str(tree[1])
     sides = tree[1:] if tree[0] == "/" else (tree,)
     labels = [str(side[1]) if side[0] == "name" else _segment(side) for side in sides]
+    if len(labels) > 1 and not all(label[:1].isupper() for label in labels):
+        return None  # `a/b = 2` is an equation
     return "/".join(labels) if all(labels) else None
 
 

@@ -6,9 +6,7 @@ All take plain LaTeX, whose spaces are gone except between digits; `marked_choic
 
 import re
 
-from outcome_rl.outcomes.canonical.intervals import list_key
 from outcome_rl.outcomes.canonical.lexer import GREEK
-from outcome_rl.outcomes.canonical.number_words import ONES
 
 _TIME = re.compile(r"([01]?[0-9]|2[0-3])(?::([0-5][0-9]))?([ap]\.?m\.?|[AP]\.?M\.?)")  # 5aM is a product
 # Without am or pm, `4:30` may be a ratio too: it is equal to itself only, as a time or a ratio would be.
@@ -20,8 +18,8 @@ _DAY = r"(?P<day>[12][0-9]|3[01]|0?[1-9])(?:st|nd|rd|th)?"
 _DATES = [re.compile(rf"{dates},?(?P<year>[0-9]{{4}})?") for dates in (_MONTH + _DAY, rf"{_DAY}(?:of)?{_MONTH}")]
 _ISO_DATE = re.compile(r"([12][0-9]{3})([-/])(0?[1-9]|1[0-2])\2(0?[1-9]|[12][0-9]|3[01])")
 _SLASHED_DATE = re.compile(r"(?:0?[1-9]|[12][0-9]|3[01])/(?:0?[1-9]|[12][0-9]|3[01])/[0-9]{4}")  # day or month first
-_CIRCLED = re.compile("[①-⑳]+")
-_NUMERALS = ONES[2:17]  # of the bases
+_NUMBER_WORDS = "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
+_NUMERALS = _NUMBER_WORDS.split()  # of the bases
 _DIGITS = r"\(?([0-9][0-9 ]*|[0-9A-F]*[0-9][0-9A-F]*|[A-F]{2,}(?=\)?_\{16\}))\)?"
 _BASE = rf"(?:[0-9]{{1,2}}|{'|'.join(_NUMERALS)})"
 _BASED = re.compile(rf"{_DIGITS}(?:_([0-9])|_\{{\(?(?:base)?({_BASE})\)?\}}|\(base({_BASE})\)|(?:in)?base({_BASE}))")
@@ -42,19 +40,6 @@ _WORDS_OF_ANY_CASE = frozenset(_LISTED_WORDS.split())
 _LETTERS = re.compile(r"[^\W\d_]+")
 _CAPITALIZED = re.compile(rf"[A-Z][a-z]{{3,}}|{_FOREIGN}")
 _CHOICE = re.compile(r"\\text\{ ?(\([A-J]\)) ?\}.+")
-_SPELLED_CHOICE = re.compile(
-    r"\$?(?:\\(?:text|textbf|mathrm|mathbf) ?\{ ?)?"
-    r"(?:\((?=[A-J]\)\}?\s))?([A-J])(?:[.:]\}?\s(?!\s*[A-Z]\b)|\)\}?)"
-    r"(?!\s*(?:and|or)\b)(?:(?![A-J][).])[^:=])*",
-    re.DOTALL,
-)
-
-_NAMED_CHOICE = re.compile(r"\$?(?:\\(?:text|textbf|mathrm|mathbf) ?\{ ?)?(?i:option|choice) ?\(?([A-J])\)?\.? ?\}?\$?")
-_ANSWER_IS = re.compile(
-    r"\$?\s*(?:(\\(?:text|textbf|mathrm|mathbf)\s*)(\{)\s*)?(?:(?:so|thus|hence|therefore),?\s+)?(?:the\s+)?"
-    r"(?:(?:final|correct)\s+)?answer(?:\s+is|\s*:|\s*=|(?=\s+\(?[A-J]\b))\s*:?\s*(\}?)(.+)",
-    re.IGNORECASE | re.DOTALL,
-)
 _ELEMENTS = """
 H He Li Be B C N O F Ne Na Mg Al Si P S Cl Ar K Ca Ti Cr Mn Fe Co Ni Cu Zn Br Ag Sn I Ba Pt Au Hg Pb U
 """
@@ -73,8 +58,6 @@ def in_notation(text: str) -> str | None:
         if date := pattern.fullmatch(folded):
             month = 1 + next(i for i, name in enumerate(_MONTHS) if name.startswith(date["month"][:3]))
             return f"date:{date['year'] or ''}-{month}-{int(date['day'])}"
-    if _CIRCLED.fullmatch(text):  # the statements that hold
-        return list_key([f"q:{ord(sign) - ord('①') + 1}/1" for sign in text])
     if date := _ISO_DATE.fullmatch(text):
         return f"date:{date[1]}-{int(date[3])}-{int(date[4])}"
     if _SLASHED_DATE.fullmatch(text):
@@ -133,21 +116,3 @@ def marked_choice(plain: str) -> str | None:
     """Return the letter of a choice that is spelled out, `\\textbf{(C)}\\ 12`; None if there is none."""
     choice = _CHOICE.fullmatch(plain)
     return None if choice is None else choice[1]
-
-
-def without_phrase(answer: str) -> str:
-    """Return what follows `the answer is`, in or before a text group; else the answer."""
-    phrase = _ANSWER_IS.fullmatch(answer)
-    if phrase is None:
-        return answer
-    group, opening, closing, rest = phrase.groups()
-    return f"{group or ''}{{{rest}" if opening and not closing else rest
-
-
-def without_value(answer: str) -> str:
-    """Return the letter of a choice that is named or has a value, `option C`, `C: 12`, `C) 12`; else the answer.
-
-    The space and the bracket distinguish it from the ratio `A:B` and from `A.5`.
-    """
-    choice = _SPELLED_CHOICE.fullmatch(answer) or _NAMED_CHOICE.fullmatch(answer)
-    return answer if choice is None else choice[1]

@@ -458,6 +458,8 @@ class _Parser(TokenReader):
             end = next((i for i in range(opening, len(self.tokens)) if self.tokens[i].text == r"\}"), opening)
             self.tokens[end], self.position = _CLOSE, opening
         operands = self.arguments()
+        if name == "root" and len(operands) == 1 and self.next.text == "(":  # `root(3)(2)`, as AsciiMath has it
+            operands = [*self.arguments(), *operands]
         least, most = _ARITIES.get(name, (1, 1))
         if not least <= len(operands) <= most:
             raise NotUnderstood(f"{name} of {len(operands)} arguments")

@@ -57,7 +57,8 @@ def answer_at(response: str, start: int, end: int, source: AnswerSource) -> Answ
     start, end = formula_at(response, start, end) or (start, end)
     if special := SPECIAL_TOKEN.search(response, start, end):
         end = special.start()
-    while start < end and (response[end - 1] in _CLOSING or response[end - 1].isspace()):
+    goes_on = response[start:end].rstrip().endswith((",...", ", ..."))  # a list, `1, 2, ...`
+    while not goes_on and start < end and (response[end - 1] in _CLOSING or response[end - 1].isspace()):
         end -= 1
     start, end = stripped(response, start, end)
     if choice := _IN_BRACKETS.fullmatch(response, start, end):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outcome_rl.outcomes.canonical.latex import mended, plain_latex, unwrap_text
+from outcome_rl.outcomes.canonical.latex import plain_latex, unwrap_text
 
 
 @pytest.mark.parametrize(
@@ -40,25 +40,6 @@ from outcome_rl.outcomes.canonical.latex import mended, plain_latex, unwrap_text
 )
 def test_plain_latex(answer: str, plain: str) -> None:
     assert plain_latex(answer) == plain
-
-
-@pytest.mark.parametrize(
-    ("answer", "result"),
-    [
-        (r"\beginpmatrix1\\2\endpmatrix", r"\begin{pmatrix}1\\2\end{pmatrix}"),
-        (r"15\mboxcm^2", r"15\mbox{cm}^2"),
-        (r"1\pm*sqrt(19)", r"1\pm sqrt(19)"),
-        ("2*sqrt(5)", "2*sqrt(5)"),
-        ("$1$ and $2$", r"$1$ \text{ and } $2$"),
-        (r"\text{6 and above}", r"6\text{ and above}"),
-        (r"\text{6 and 8}", r"6 \text{ and } 8"),
-        (r"\text{34th}", "34th"),
-        (r"\text{5 m}", r"5\text{ m}"),
-        ("sandy or", "sandy or"),
-    ],
-)
-def test_mended(answer: str, result: str) -> None:
-    assert mended(answer) == result
 
 
 @pytest.mark.parametrize(
