@@ -8,8 +8,10 @@ import logging
 import time
 from collections.abc import Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
+from outcome_rl.files import write_rows
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.parts import Parts, build
@@ -145,8 +147,10 @@ class Trainer:
         return self.parts.state.step >= self.parts.total_steps
 
     def _log_samples(self, collected: Collected) -> None:
-        """Log the first sample of some questions of the step."""
+        """Keep the samples of the step if the settings ask for them, and log the first of some questions."""
         config, step = self.parts.config, self.parts.state.step
+        if config.trainer.rollout_data_dir and distributed.is_rank_zero():
+            _write_rollouts(Path(config.trainer.rollout_data_dir), step, collected.samples, config.rollout.n)
         if not (self._is_last or _every(config.trainer.test_freq, step)):
             return
         firsts = collected.samples[:: config.rollout.n][: config.trainer.log_generations]
@@ -248,3 +252,22 @@ def train(config: TrainConfig) -> None:
 
 def _every(frequency: int, step: int) -> bool:
     return frequency > 0 and step % frequency == 0
+
+
+def _write_rollouts(folder: Path, step: int, samples: Sequence[Sample], n: int) -> None:
+    """Write the responses of a step, a line for each question; a step that is repeated writes the same file again."""
+    folder.mkdir(parents=True, exist_ok=True)
+    groups = [samples[first : first + n] for first in range(0, len(samples), n)]
+    rows = [
+        {
+            "step": step,
+            "id": group[0].problem.id,
+            "question": group[0].problem.problem,
+            "gold": group[0].problem.answer,
+            "samples": [sample.rollout.text for sample in group],
+            "rewards": [sample.reward for sample in group],
+            "correct": [sample.correct for sample in group],
+        }
+        for group in groups
+    ]
+    write_rows(folder / f"{step}.jsonl", rows)

@@ -15,6 +15,7 @@ from copying_engine import NAME as COPYING
 from grpo_runs import MakeConfig, MakeOverrides, assert_same_run, invoke, read_best, rows
 from rich.console import Console
 
+from outcome_rl.analyze import analyze_file
 from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.grpo import trainer as trainer_module
 from outcome_rl.grpo.config.load import load_config
@@ -201,6 +202,18 @@ def test_the_users_reward_shapes_advantages_and_leaves_outcomes_alone(small_conf
     torch.testing.assert_close(advantages, centred / (rewards.std(dim=1, keepdim=True) + 1e-6), rtol=1e-3, atol=1e-3)
     for sample in collected.samples:
         assert sample.correct == (sample.answer is not None and sample.answer.text.strip() == sample.problem.answer)
+
+
+def test_every_response_is_kept_for_analyze(small_config: MakeConfig, tmp_path: Path) -> None:
+    config = small_config(tmp_path, f"trainer.rollout_data_dir={tmp_path / 'kept'}", "trainer.total_training_steps=2")
+    train(config)
+    n, questions = config.rollout.n, config.data.train_batch_size
+    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["1.jsonl", "2.jsonl"]
+    metrics = {row["step"]: row for row in rows(config.run_dir, "metrics")}
+    for step in (1, 2):
+        report = analyze_file(tmp_path / "kept" / f"{step}.jsonl").report
+        assert (report["n_questions"], report["n_samples"]) == (questions, questions * n)
+        assert report["pass_at_k"]["1"] == pytest.approx(metrics[step]["outcomes/correct_rate"])
 
 
 def test_a_run_notes_where_its_ids_come_from(finished: Path) -> None:

@@ -47,8 +47,9 @@ def load_config(
             "command if you trust it, or give other values"
         )
     values = of_file | of_user
-    place = "trainer.default_local_dir"
-    values[place] = os.path.abspath(values.get(place, known[place].default))  # user code may change the folder
+    for place in ("trainer.default_local_dir", "trainer.rollout_data_dir"):
+        folder = values.get(place, known[place].default)
+        values[place] = folder and os.path.abspath(folder)  # user code may change the folder
     try:
         config = with_values(TrainConfig(), values)
     except TypeError as error:

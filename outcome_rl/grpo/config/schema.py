@@ -485,6 +485,12 @@ class TrainerConfig:
     log_generations: int = setting(
         8, "Sample completions stored every trainer.test_freq steps and shown at the end.", ge=0, affects_results=False
     )
+    rollout_data_dir: str = setting(
+        "",
+        "Folder for all responses of training, a file STEP.jsonl for each step, which `outcome-rl analyze` reads; "
+        "empty keeps none.",
+        affects_results=False,
+    )
 
     def check(self) -> None:
         _check_set("trainer.experiment_name", self.experiment_name, "a name for the run's folder")
