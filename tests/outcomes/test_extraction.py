@@ -235,6 +235,8 @@ def test_rules(response: str, text: str, source: str) -> None:
         "The answer of 7 is verified.",
         "The answer is 7. But the answer is not what was asked for.",  # taken back
         "The answer is correct.",
+        "We see that the answer is not. It has degree 3.",
+        "The answer is the first of the books that they had given to all of the 240 readers.",
         "**Final Answer**\n\\[\n\\boxed{(1, 2), (3",
         r"The answer is 3 + \boxed{12",
         "**Final Answer**\n\nWe had 3 and 4.",

@@ -19,7 +19,7 @@ _LABEL = re.compile(
 )
 _MAX_PHRASES = 4  # each costs a search for its end
 _ENDINGS = ("nswer", "NSWER", "ption", "PTION", "hoice", "HOICE")
-_CHECKED = frozenset(("correct", "right", "verified", "confirmed", "valid", "reasonable"))
+_CHECKED = frozenset(("correct", "right", "verified", "confirmed", "valid", "reasonable", "not"))
 # `not 7`, `not correct`; words that an answer may be, `not possible`, stay one.
 _TAKEN_BACK = re.compile(rf"not\s+(?:(?:equal to\s+)?[-+(]?[0-9$\\]|(?:{'|'.join(sorted(_CHECKED))})\b)", re.IGNORECASE)
 _DENIAL = re.compile(r"\b(?:not|wrong|incorrect|cannot|unknown|unclear)\b|n't\b", re.IGNORECASE)
@@ -148,7 +148,10 @@ def _end_of_list(text: str, end: int) -> int:
     return last if _LIST_END.match(text, last) else end
 
 
+_A_WORD = re.compile(r"(?<!\S)\S*[^\W\d_]{2}\S*")
+
+
 def _is_prose(text: str) -> bool:
     """Return whether the phrase continues in words ("the answer is consistent with the problem statement")."""
-    has_digit = DIGIT.search(text) is not None
-    return len(text) > 100 or text.casefold() in _CHECKED or (len(text.split()) > 3 and not has_digit)
+    most = 8 if DIGIT.search(text) else 3
+    return len(text) > 100 or text.casefold() in _CHECKED or len(_A_WORD.findall(text)) > most
