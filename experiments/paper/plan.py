@@ -97,7 +97,13 @@ ABLATIONS = {
     "batch-c-1": Method("Batch, c = 1", "batch", (1.0,)),
     "ucb_con-math_verify": Method("UCB-Con, math-verify", "ucb_con", settings=("exploration.equivalence=math_verify",)),
 }
-ALL = METHODS | ESTIMATORS | SUMS | GENTLE | SAMPLING | ABLATIONS
+# Sampled gradients of logits (experiments/sampled): of tokens less probable than one in fifty.
+SAMPLED = {
+    f"{name}-sampled": replace(method, label=f"{method.label}, sampled", settings=(*method.settings, setting))
+    for name, method in (("none", METHODS["none"]), ("maxrl+batch", SUMS["maxrl+batch"]))
+    for setting in ("actor.sample_below=0.02",)
+}
+ALL = METHODS | ESTIMATORS | SUMS | GENTLE | SAMPLING | SAMPLED | ABLATIONS
 ABLATION_SPLIT, ABLATION_POLICY = "medium", "strong"
 
 
@@ -322,6 +328,14 @@ FORGETTING = replace(
     splits=("hard", "mixed"),
     methods=("none", "batch", *GENTLE),
 )
+# Whether sampled gradients train as exact ones do (experiments/sampled), on rule tables that no other study has seen.
+EQUIVALENCE = replace(
+    CONFIRM,
+    name="sampled",
+    instances=tuple(range(200, 216)),
+    methods=tuple(name for sampled in SAMPLED for name in (sampled.removesuffix("-sampled"), sampled)),
+    seeds=(0,),
+)
 # A test of the machinery, far too small for the claims.
 SMOKE = Plan(
     name="smoke",
@@ -346,7 +360,20 @@ SMOKE = Plan(
 PLANS = {
     plan.name: plan
     for plan in (
-        *(QUICK, FULL, CONFIRM, HARD, GRID, HARD_ESTIMATORS, SAMPLING_LONG, FORGETTING, TOY, METHODS_TABLE, SMOKE),
+        *(
+            QUICK,
+            FULL,
+            CONFIRM,
+            HARD,
+            GRID,
+            HARD_ESTIMATORS,
+            SAMPLING_LONG,
+            FORGETTING,
+            EQUIVALENCE,
+            TOY,
+            METHODS_TABLE,
+            SMOKE,
+        ),
     )
 }
 HELP = {
@@ -358,6 +385,7 @@ HELP = {
     "hard-estimators": "estimators on hard questions, predicted: sixteen rule tables; three hours on one core",
     "sampling": "GRPO with n = 16, three times as long: ten rule tables; three hours on one core",
     "forgetting": "hard questions, alone and mixed with others: ten rule tables; four hours on one core",
+    "sampled": "sampled gradients of logits: sixteen rule tables; three hours on one core",
     "toy": "larger coefficients on one rule table; an hour on two cores",
     "methods": "the table of docs/methods.md; half an hour on two cores",
     "smoke": "a test of the machinery",
