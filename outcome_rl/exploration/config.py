@@ -79,8 +79,8 @@ class ExplorationConfig:
     )
     equivalence: Literal["canonical", "math_verify"] | Judge = setting(
         "canonical",
-        "When two answers are the same: canonical compares canonical texts and asks math-verify about the rest, "
-        "math_verify asks it about every pair, as the paper did; in Python also a function (a, b) -> bool.",
+        "When two answers are one outcome: canonical compares canonical texts, math_verify asks it about every pair, "
+        "as the paper did; in Python also a function (a, b) -> bool.",
         only_from_user=True,
     )
     workers: int | None = setting(

@@ -42,6 +42,7 @@ from outcome_rl.grpo.run.run_log import RunLog, set_aside
 from outcome_rl.grpo.run.tracking import check_loggers, open_trackers
 from outcome_rl.grpo.types import ProblemSet
 from outcome_rl.grpo.update.updater import Updater
+from outcome_rl.outcomes.kinds import OutcomeKind
 
 logger = logging.getLogger(__name__)
 
@@ -155,7 +156,7 @@ def build(config: TrainConfig, announce: Callable[[str], None] = lambda phase: N
         check_context(policy.model.config, plan.longest_prompt(train_set), config.data.max_response_length)
         start = {"initial weights": policy.digest(), "training prompts": _digest(train_set.prompts)}
         updater = Updater(policy, config, total_steps)  # its reference is the initial policy
-        identity = identity_of(config, train_set, plan, explorer.matcher.rule)
+        identity = identity_of(config, train_set, plan, outcome_rule(explorer.matcher, saved))
         state = RunState()
         if checkpoint is not None:
             check_same_run(saved["identity"], identity, checkpoint)
@@ -239,6 +240,12 @@ def _open_log(config: TrainConfig, step: int, *, is_abandoned: bool) -> RunLog:
 def _best(config: TrainConfig, log: RunLog) -> dict[str, tuple[int, float]]:
     watched = watched_set(MACRO_VALIDATION, config.data.val_files)
     return best_steps(row for row in log.rows("evaluations") if row["dataset"] == watched)
+
+
+def outcome_rule(kind: OutcomeKind, saved: Mapping[str, Any]) -> str:
+    """Return the outcome rule of a run: that of its checkpoint, if the outcomes can be read again under this one."""
+    before = saved.get("identity", {}).get("outcome rule", "")
+    return before if kind.reads(before) else kind.rule
 
 
 def identity_of(config: TrainConfig, train_set: ProblemSet, plan: EvaluationPlan, outcome_rule: str) -> dict[str, Any]:

@@ -84,7 +84,7 @@ def score(
     """Score and count the batch of a stack; without golds its rewards decide which responses are correct.
 
     Args:
-        explorer: counts and outcome classes, kept over training.
+        explorer: counts, kept over training.
         batch: with rewards. Without golds, and without `is_correct`, a response with a positive reward is correct.
         id_source: where the question ids come from, in words.
         scale: as for `Explorer.score`.

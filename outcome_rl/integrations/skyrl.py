@@ -50,7 +50,7 @@ def assign_advantages(
     Args:
         data: on the CPU, with `sequences`, `response_mask`, `rewards`, and the `uids` in its metadata, as SkyRL's
             trainer passes it.
-        explorer: counts and outcome classes, kept over training.
+        explorer: counts, kept over training.
         tokenizer: Hugging Face tokenizer of the policy.
         golds: uid -> gold answer, from `train_dataset.dataframe`, whose rows uids number; None takes `reward > 0` as
             correct. The answer is read from the last tokens in a row that `loss_mask` holds, an outcome from all of

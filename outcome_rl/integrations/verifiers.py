@@ -51,7 +51,7 @@ def assign_advantages(
     Args:
         traces: N traces with token ids, as verifiers' train client records them. Leave out traces of failed episodes
             (`ok`), and traces of agents that are not trained (`agent.trainable`).
-        explorer: counts and outcome classes, kept over training.
+        explorer: counts, kept over training.
         tokenizer: Hugging Face tokenizer of the policy.
         answer_key: field of the tasks' data that holds the gold answer; None takes `reward > 0` as correct.
         question_ids: N stable ids; None takes type and key of each trace's task, since keys are unique within a type.

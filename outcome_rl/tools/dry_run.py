@@ -15,7 +15,7 @@ from outcome_rl.grpo.data.prompts import tokenize
 from outcome_rl.grpo.data.reward import RewardFunction
 from outcome_rl.grpo.model.dtype import with_dtype
 from outcome_rl.grpo.model.policy import check_context, model_path
-from outcome_rl.grpo.parts import check_length, identity_of
+from outcome_rl.grpo.parts import check_length, identity_of, outcome_rule
 from outcome_rl.grpo.rollout.engine import check_engine
 from outcome_rl.grpo.run.checkpoint import check_same_run, find_run, read_state
 from outcome_rl.grpo.run.evaluation import EvaluationPlan
@@ -109,7 +109,8 @@ def _check_data(config: TrainConfig) -> None:
         saved = read_state(checkpoint)
         with config.exploration.matcher() as matcher:
             config = replace(config, model=with_dtype(config.model, saved["identity"].get("model.dtype")))
-            check_same_run(saved["identity"], identity_of(config, train_set, plan, matcher.rule), checkpoint)
+            rule = outcome_rule(matcher, saved)
+            check_same_run(saved["identity"], identity_of(config, train_set, plan, rule), checkpoint)
         check_length(saved["run"]["step"], config.total_steps(order.steps_per_epoch), checkpoint)
 
 

@@ -3,7 +3,7 @@
     <run>/checkpoints/global_step_<N>/
         model/               Hugging Face folder: weights, config, tokenizer
         optimizer.pt         AdamW and schedule
-        exploration/         counts, outcome classes and solved questions, see `Explorer.save`
+        exploration/         counts, texts and golds, see `Explorer.save`
         state.json           position of the run, configuration, data fingerprint
         MANIFEST             size and SHA-256 of every file
     <run>/checkpoints/best.json   best checkpoint by each watched metric

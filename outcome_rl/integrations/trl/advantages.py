@@ -52,7 +52,7 @@ def exploration_advantages(
             of all turns, tool outputs included.
         question_ids: N stable ids of this rank's completions.
         golds: N reference answers, or texts that end in one, such as a solution; None where there are none.
-        explorer: counts and outcome classes; with several ranks its `process_group` must contain all of them.
+        explorer: counts so far; with several ranks its `process_group` must contain all of them.
         tokenizer: tokenizer of the policy, with its padding token.
         num_generations: n samples per question.
         correct: N booleans that replace the comparison with the golds, such as `rewards == 1`.

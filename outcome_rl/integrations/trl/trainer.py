@@ -67,7 +67,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             metrics of the loss are those of the logged steps, not means over the steps between.
 
     Attributes:
-        explorer: the `Explorer`; counts are the same on every rank, outcome classes are on rank zero.
+        explorer: the `Explorer`, with the same counts and texts on every rank.
 
     Raises:
         TypeError: `exploration` is neither an `ExplorationConfig` nor a mapping, or `GRPOTrainer` lacks a method to
@@ -182,8 +182,8 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             raise ValueError("outcome='given' needs keys, which TRL does not pass; give an outcome function")
         if self.args.save_on_each_node:
             raise ValueError(
-                "save_on_each_node must be False, because only the first process has the outcome classes; save into a "
-                "folder that all nodes share"
+                "save_on_each_node must be False, because only the first process writes the counts; save into a folder "
+                "that all nodes share"
             )
         if self.explorer.config.is_correct and self.correct_reward:
             raise ValueError("correct_reward and is_correct both decide which responses are correct; leave one out")
