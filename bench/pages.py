@@ -105,6 +105,7 @@ def pages() -> dict[Path, str]:
         }
         | {
             "generated": generated_block(read(RESULTS / "outcome-pairs.json")),
+            "rules": f"{rules.table(read(RESULTS / 'outcome-rules.json')['figures'])}\n",
             "suite": math_verify_suite.table(read(RESULTS / "math-verify-suite.json")["figures"]),
         },
     }

@@ -230,6 +230,15 @@ def difference(base: tuple[list[Case], Any, Any], off: tuple[list[Case], Any, An
     }
 
 
+def without_texts(figures: dict[str, Any]) -> dict[str, Any]:
+    """Return the figures without examples, whose licences keep them out of result files."""
+    kept = {
+        name: {source: {k: v for k, v in row.items() if k != "rows"} for source, row in rows.items()}
+        for name, rows in figures["rules"].items()
+    }
+    return figures | {"rules": kept}
+
+
 HEADER = "| without | real keys | real correct | pairs won | lost | reports won | lost |\n|---|" + "---:|" * 6
 
 

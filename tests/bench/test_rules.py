@@ -60,6 +60,7 @@ def test_the_table_counts_what_a_rule_decides(folder: Path, monkeypatch: pytest.
     assert figures["all"]["pairs"] == {"rows": 1, "right": 1, "wrong_equal": 0}
     row = figures["rules"]["spellings"]
     assert (row["pairs"]["won"], row["pairs"]["lost"], row["pairs"]["rows"]) == (1, 0, [["2**10", "1024"]])
+    assert "rows" not in rules.without_texts(figures)["rules"]["spellings"]["pairs"]
     assert "| spellings | 1 | 1 | 1 | 0 | 0 | 0 |" in rules.table(figures)
 
 
