@@ -181,9 +181,9 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     (tmp_path / "array.json").write_text("[]")
     with pytest.raises(ValueError, match=r"array\.json: no problems"):
         load(str(tmp_path / "array.json"))
-    (tmp_path / "table.csv").write_text("id,problem,answer")
-    with pytest.raises(ValueError, match=r"table\.csv: not a \.jsonl, \.json, \.parquet, \.gz file"):
-        load(str(tmp_path / "table.csv"))
+    (tmp_path / "table.xlsx").write_text("id,problem,answer")
+    with pytest.raises(ValueError, match=r"table\.xlsx: not a \.jsonl, \.json, \.parquet, \.gz, \.csv, \.tsv file"):
+        load(str(tmp_path / "table.xlsx"))
 
 
 def test_the_fingerprint_is_of_the_content(tmp_path: Path) -> None:
