@@ -1,6 +1,7 @@
 """Advantages on SkyRL's own batches, in a subclass of SkyRL's own trainer."""
 
 import asyncio
+import inspect
 import sys
 import typing
 from types import SimpleNamespace
@@ -39,7 +40,9 @@ def batch_of(rows: list[tuple[str, str, float]], pad: int = 0, is_last: list[boo
     responses = [[*TOKENIZER(text, add_special_tokens=False).input_ids, TOKENIZER.eos_token_id] for _, text, _ in rows]
     rewards = [[0.0] * (len(ids) - 1) + [reward] for ids, (_, _, reward) in zip(responses, rows, strict=True)]
     masks = [[1] * len(ids) for ids in responses]
-    tensors = convert_prompts_responses_to_batch_tensors(TOKENIZER, [PROMPT] * len(rows), responses, rewards, masks)
+    takes_id = "pad_token_id" in inspect.signature(convert_prompts_responses_to_batch_tensors).parameters  # SkyRL 0.4
+    first = TOKENIZER.pad_token_id if takes_id else TOKENIZER
+    tensors = convert_prompts_responses_to_batch_tensors(first, [PROMPT] * len(rows), responses, rewards, masks)
     names = ("sequences", "attention_mask", "response_mask", "rewards", "loss_mask")
     batch = TrainingInputBatch(dict(zip(names, tensors[:5], strict=True)) | {"values": None})
     batch.metadata = {"uids": [uid for uid, _, _ in rows], "avg_response_length": 1.0}
