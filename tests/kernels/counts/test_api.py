@@ -438,15 +438,6 @@ def test_correctness_of_another_shape_or_type_is_refused():
     assert len(counts) == 0
 
 
-def test_only_what_was_observed_can_be_taken_back():
-    counts = OutcomeCounts(impl="reference")
-    keys, ones = torch.tensor([1, 1]), torch.tensor([5, 5])
-    counts.observe(keys, ones)
-    with pytest.raises(ValueError, match="rows that were observed"):
-        counts.take_back(keys.repeat(2), ones.repeat(2), torch.zeros(4, dtype=torch.bool))
-    assert counts.lookup(keys, ones).tolist() == [2, 2]
-
-
 def test_the_rule_is_text():
     with pytest.raises(TypeError, match="rule must be a str"):
         OutcomeCounts(rule=None)
