@@ -205,7 +205,8 @@ def test_a_bonus_of_the_user_reads_the_rewards(make: Make, monkeypatch: pytest.M
 def test_another_estimator_replaces_trls_advantages(make: Make, estimator: str, bonus: str) -> None:
     weighted = {"reward_funcs": [is_right, length], "reward_weights": [1.0, 0.5]}
     trainer = make(
-        exploration=ExplorationConfig(adv_estimator=estimator, bonus=bonus, answer_mask_mode="none"), **weighted
+        exploration=ExplorationConfig(adv_estimator=estimator, bonus=bonus, coef=0.1, answer_mask_mode="none"),
+        **weighted,
     )
     output = generate(trainer, 0, 1, 2)
     rewards = (trainer._rewards * torch.tensor([1.0, 0.5])).nansum(dim=1)
@@ -226,15 +227,16 @@ def test_another_estimator_refuses_what_trl_does_across_groups(make: Make, setti
 
 
 def test_numbers_that_do_not_fit_the_groups_are_refused_before_anything_is_sampled(make: Make) -> None:
-    with pytest.raises(ValueError, match=rf"k of adv_estimator 'pkpo' must be an integer from 2 to n={N}"):
+    with pytest.raises(ValueError, match=rf"k of adv_estimator 'pkpo' must be at most n={N}"):
         make(exploration=ExplorationConfig(adv_estimator="pkpo(k=99)"))
 
 
 @pytest.mark.parametrize("mode", ["policy", "bonus", "all", "none"])
 def test_answer_tokens_are_kept_out_as_the_mode_says(make: Make, mode: str) -> None:
     reward = generate(make(trainer_class=GRPOTrainer), 0, 1, 2)["advantages"]
-    total = generate(make(exploration=ExplorationConfig(answer_mask_mode="none")), 0, 1, 2)["advantages"]
-    output = generate(make(exploration=ExplorationConfig(answer_mask_mode=mode)), 0, 1, 2)
+    paper = ExplorationConfig(adv_estimator="grpo", bonus="ucb_con")
+    total = generate(make(exploration=replace(paper, answer_mask_mode="none")), 0, 1, 2)["advantages"]
+    output = generate(make(exploration=replace(paper, answer_mask_mode=mode)), 0, 1, 2)
     answers = answer_tokens(output)
     assert answers.any(dim=1).tolist() == [answer is not None for answer in answers_of(output)]
     if mode in ("policy", "bonus"):
@@ -312,6 +314,7 @@ def says_seven(completions: list[str], **_: Any) -> list[float]:
 def test_a_reward_function_may_tell_what_is_correct(make: Make) -> None:
     trainer = make(
         data=questions(answer=None),
+        exploration=ExplorationConfig(adv_estimator="grpo", bonus="ucb_con"),
         reward_funcs=says_seven,
         rollout_func=saying(r"\boxed{ 7 }"),
         columns={"correct_reward": "says_seven", "correct_threshold": 0.7},
@@ -493,8 +496,9 @@ class OwnTrainer(GRPOTrainer):  # type: ignore[misc]
 
 
 def test_a_subclass_of_ones_own_calls_one_function(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    own, ours = make(trainer_class=OwnTrainer), make()
-    own.explorer = Explorer()
+    paper = ExplorationConfig(adv_estimator="grpo", bonus="ucb_con")
+    own, ours = make(trainer_class=OwnTrainer), make(exploration=paper)
+    own.explorer = Explorer(paper)
     torch.testing.assert_close(generate(own, 0, 1, 2)["advantages"], generate(ours, 0, 1, 2)["advantages"])
     assert own.found.counts.shape == own.found.bonuses.shape == (3 * N,)
     arguments = {"explorer": own.explorer, "tokenizer": tokenizer()}
