@@ -65,11 +65,11 @@ def token_batch(
     device, dtype = operand.device, torch.promote_types(operand.dtype, torch.float32)
     chosen = check_settings("the loss", settings, _OTHERS)
     _check_reference(ref_logps, chosen)
-    labels = _savable(check_tensor("labels", labels, (torch.int64,), device))
+    labels = savable(check_tensor("labels", labels, (torch.int64,), device))
     sequences = _sequences(labels, cu_seqlens)
 
     def mask_like_labels(name: str, value: Tensor) -> Tensor:
-        return _savable(check_like(name, value, (torch.bool,), "labels", labels)).reshape(-1)
+        return savable(check_like(name, value, (torch.bool,), "labels", labels)).reshape(-1)
 
     # With as many sequences as tokens, a column (N,) holds one number per sequence.
     is_ambiguous = labels.shape == (sequences.number,)
@@ -81,7 +81,7 @@ def token_batch(
             value = _of_sequences(name, value, labels, sequences.number)[sequences.ids]
         else:
             value = check_like(name, value, FLOATS, "labels", labels).reshape(-1)
-        return _savable(value.detach().to(dtype))
+        return savable(value.detach().to(dtype))
 
     if mask is None:
         raise TypeError("mask must be a torch.Tensor; got None. For all tokens use torch.ones_like(labels).bool()")
@@ -125,7 +125,7 @@ def token_batch(
     return batch._replace(inputs=batch.inputs._replace(active=_active_tokens(batch, counted, rows))), counted
 
 
-def _savable(column: Tensor) -> Tensor:
+def savable(column: Tensor) -> Tensor:
     """Return a column that autograd may save: a copy of one that torch.inference_mode made, such as old_logps."""
     if torch.compiler.is_compiling() or torch.is_inference_mode_enabled() or not column.is_inference():
         return column

@@ -15,7 +15,7 @@ from outcome_rl_kernels.backends import Backend, Impl, choose
 from outcome_rl_kernels.checks import FLOATS, check_like, check_number, check_tensor
 from outcome_rl_kernels.loss.chunked_head import HeadGradients, LogitChunks, empty_gradients, rows_of_mask, spread
 from outcome_rl_kernels.loss.fused import is_traced, refuse_second_derivatives
-from outcome_rl_kernels.loss.inputs import check_head, check_labels, check_workspace
+from outcome_rl_kernels.loss.inputs import check_head, check_labels, check_workspace, savable
 from outcome_rl_kernels.loss.reference import capped, head_logits, reference_logprobs
 from outcome_rl_kernels.loss.support import check_support, kept_logits_of_head, support_logprobs
 from outcome_rl_kernels.loss.types import Head, LogitRows, Support, Wants, check_softcap, wants_of
@@ -74,12 +74,12 @@ def linear_logprobs(
     if not check_number("temperature", temperature) > 0:
         raise ValueError(f"temperature must be > 0; got {temperature}")
     check_softcap(softcap)
-    check_tensor("labels", labels, (torch.int64,), hidden.device)
+    labels = savable(check_tensor("labels", labels, (torch.int64,), hidden.device))
     head = check_head(hidden, weight, bias, labels)
     check_workspace(workspace_bytes)
     labels_N, mask_N = labels.reshape(-1), None
     if mask is not None:
-        mask_N = check_like("mask", mask, (torch.bool,), "labels", labels).reshape(-1)
+        mask_N = savable(check_like("mask", mask, (torch.bool,), "labels", labels)).reshape(-1)
     if support is not None:
         support = check_support(support, labels_N, mask_N, weight.shape[0])
     chosen, _ = choose("linear_logprobs", impl, hidden.device, head.hidden.dtype)

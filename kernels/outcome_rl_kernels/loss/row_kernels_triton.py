@@ -452,9 +452,9 @@ def scale_(values: Tensor, factor: Tensor) -> None:
             )
 
 
-def _is_desktop_blackwell() -> bool:
-    """Return whether kernels are compiled for sm_120 or later; under the interpreter they are not compiled."""
-    return not triton.knobs.runtime.interpret and triton.runtime.driver.active.get_current_target().arch >= 120
+def _holds_64_bytes() -> bool:
+    """Return whether kernels are compiled for sm_90, sm_100 or sm_103; under the interpreter they are not compiled."""
+    return triton.knobs.runtime.interpret or 90 <= triton.runtime.driver.active.get_current_target().arch < 110
 
 
 def _multiprocessors(device: torch.device) -> int:
@@ -488,9 +488,9 @@ def _launch(kernel: Any, rows: LogitRows, *, is_persistent: bool = False, **argu
         threads = 1024 // _cached_rows(vocabulary * logits_RV.element_size(), logits_RV.device)
         threads = threads if is_aligned else min(threads, 512)
     # Bytes that a thread loads at once: 32 take 9 % longer on an H200, but 64 spill registers on gfx942 and, with 1024
-    # threads a multiprocessor, on sm_120, beside a tail and in rows of half a block.
+    # threads a multiprocessor, on GPUs other than Hopper and B200, beside a tail and in rows of half a block.
     size, is_tight = logits_RV.element_size(), is_persistent and not torch.version.hip
-    is_tight = is_tight and (whole < vocabulary or vocabulary * size <= 32 * threads or _is_desktop_blackwell())
+    is_tight = is_tight and (whole < vocabulary or vocabulary * size <= 32 * threads or not _holds_64_bytes())
     loaded = 32 if torch.version.hip or is_tight else 64
     block = threads * (loaded // size if is_aligned else 4 if is_tight else 8)
     if is_persistent and not torch.version.hip:
