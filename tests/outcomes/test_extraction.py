@@ -158,6 +158,7 @@ GENERATIONS = Path(__file__).resolve().parents[3] / "shared" / "data" / "generat
         ("42", "42", "line"),
         ("**(C)**", "(C)", "line"),
         (r"$\frac12$", r"\frac12", "line"),
+        (r"$(0, 0), (0, \frac{5}{2}), (\frac{1}{2}, 0)$", r"(0, 0), (0, \frac{5}{2}), (\frac{1}{2}, 0)", "line"),
         # Other words.
         ("2x = 14, so the value of x is 7.", "7", "conclusion"),
         ("Therefore, each gets **5** sweets.\n\nLet me know if you need more!", "5", "conclusion"),
@@ -236,7 +237,6 @@ def test_rules(response: str, text: str, source: str) -> None:
         "The answer is 7. But the answer is not what was asked for.",  # taken back
         "The answer is correct.",
         "We see that the answer is not. It has degree 3.",
-        "The answer is the first of the books that they had given to all of the 240 readers.",
         "**Final Answer**\n\\[\n\\boxed{(1, 2), (3",
         r"The answer is 3 + \boxed{12",
         "**Final Answer**\n\nWe had 3 and 4.",

@@ -153,5 +153,5 @@ _A_WORD = re.compile(r"(?<!\S)\S*[^\W\d_]{2}\S*")
 
 def _is_prose(text: str) -> bool:
     """Return whether the phrase continues in words ("the answer is consistent with the problem statement")."""
-    most = 8 if DIGIT.search(text) else 3
-    return len(text) > 100 or text.casefold() in _CHECKED or len(_A_WORD.findall(text)) > most
+    in_words = DIGIT.search(text) is None and len(_A_WORD.findall(text)) > 3
+    return len(text) > 100 or text.casefold() in _CHECKED or in_words

@@ -62,19 +62,17 @@ def extract_answer(response: str) -> Answer | None:
 
 def _answer_in_turns(text: str) -> Answer | None:
     """Return the answer in a text that ends where the model yields its turn."""
-    if len(text) <= _MAX_ONLY and (answer := only_number(text)):
-        return answer
     thought = _end_of_reasoning(text)
     if thought and (answer := _before_next_question(text[thought:], thought) or _final(text[thought:], thought)):
         return answer
     return (
         (None if thought else _before_next_question(text, 0))
         or _answer_in(text, 0)
+        or only_number(text)
         or _before_next_question(text, 0, weak=True)
     )
 
 
-_MAX_ONLY = 40
 # Base models go on with the next question of a few-shot prompt, or with the user's turn.
 _TURN_END = re.compile(
     r"<\|(?:im_end|eot_id|endoftext|end_of_text|return)\|>|<｜end▁of▁sentence｜>|</s>|<(?:eos|end_of_turn)>"
