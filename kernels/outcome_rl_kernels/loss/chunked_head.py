@@ -165,10 +165,6 @@ class HeadGradients:
         if self._bias_grad is not None:
             self._bias_grad += grad_CV.sum(dim=0, dtype=torch.float32)
 
-    def kept(self) -> Tensor:
-        """Return zeros, (2,): no entry was sampled; see `SampledGradients`."""
-        return self._head.weight.new_zeros(2, dtype=torch.float32)
-
     def results(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return the gradients of hidden states, weight and bias in the dtype of the operands; empty where not wanted.
 

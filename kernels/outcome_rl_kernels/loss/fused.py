@@ -71,7 +71,7 @@ def fused_linear_policy_loss(
         shard: the part of the vocabulary that the head covers.
 
     Returns:
-        The result, and the numbers of entries and rows of `SampledGradients.kept`, zeros where nothing was sampled.
+        The result, and `SampledGradients.kept`: zeros where dense products were taken, empty without a threshold.
     """
     wants = Wants(*(torch.is_grad_enabled() and x is not None and x.requires_grad for x in head))
     options = Options(rows_R, compacts, impl, workspace_bytes, fp32_logits, sample_below, sample_seed, wants)
@@ -233,7 +233,9 @@ def _linear_policy_loss(head: Head, options: Options, batch: TokenBatch, shard: 
 
     columns_3R, gradients = _over_chunks(head._replace(hidden=hidden_RH), options, batch, shard, rows_R)
     loss, values_2R = _sum(columns_3R, batch.inputs.active)
-    kept_2 = gradients.kept()
+    kept_2 = loss.new_empty(0)  # without sampling there is nothing to launch
+    if options.sample_below > 0:
+        kept_2 = gradients.kept() if isinstance(gradients, SampledGradients) else loss.new_zeros(2)
     hidden_grad, weight_grad, bias_grad = gradients.results()
     if options.wants.hidden:
         hidden_grad = spread(shard.summed(hidden_grad), rows_R, total, dim=0)
@@ -414,7 +416,8 @@ def _linear_operator(hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, *ot
 
 def _linear_gradients(hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, *others: Any) -> tuple[Tensor, ...]:
     head, options, _ = _linear_arguments(hidden_NH, weight, bias, *others)
-    return hidden_NH.new_empty(2, dtype=torch.float32), *empty_gradients(head, options.wants)
+    kept = hidden_NH.new_empty(2 if options.sample_below > 0 else 0, dtype=torch.float32)
+    return kept, *empty_gradients(head, options.wants)
 
 
 def _linear_arguments(
