@@ -27,6 +27,7 @@ from experiments.paper.plan import (
     METHODS,
     PLANS,
     QUICK,
+    SAMPLED,
     SAMPLING,
     SMOKE,
     SUMS,
@@ -225,7 +226,7 @@ def test_plans_fit_together(plan: Any) -> None:
     assert plan.train_questions % plan.batch == plan.steps % epoch == plan.steps % plan.test_freq == 0
     assert plan.hard_questions % plan.batch == 0
     assert len({run.name for run in plan.runs()}) == len(list(plan.runs()))
-    assert len(ALL) == sum(map(len, (METHODS, ESTIMATORS, SUMS, GENTLE, SAMPLING, ABLATIONS)))
+    assert len(ALL) == sum(map(len, (METHODS, ESTIMATORS, SUMS, GENTLE, SAMPLING, SAMPLED, ABLATIONS)))
 
 
 @pytest.mark.parametrize("method", ALL.values(), ids=ALL)
