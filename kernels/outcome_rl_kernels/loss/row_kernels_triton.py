@@ -454,7 +454,7 @@ def scale_(values: Tensor, factor: Tensor) -> None:
 
 def _holds_64_bytes() -> bool:
     """Return whether kernels are compiled for sm_90, sm_100 or sm_103; under the interpreter they are not compiled."""
-    return triton.knobs.runtime.interpret or 90 <= triton.runtime.driver.active.get_current_target().arch < 110
+    return bool(triton.knobs.runtime.interpret or 90 <= triton.runtime.driver.active.get_current_target().arch < 110)
 
 
 def _multiprocessors(device: torch.device) -> int:
