@@ -51,7 +51,7 @@ class SamplerCheck:
 
 
 def warn_of_identical(group_ids: Sequence[Hashable], completions: Sequence[Hashable]) -> None:
-    """Warn that all samples of a group of three or more are the same; Python shows a warning once.
+    """Warn that most groups of three samples or more consist of identical samples; Python shows a warning once.
 
     Args:
         group_ids: N ids of groups.
@@ -60,9 +60,11 @@ def warn_of_identical(group_ids: Sequence[Hashable], completions: Sequence[Hasha
     groups: dict[Hashable, list[Hashable]] = {}
     for group_id, completion in zip(group_ids, completions, strict=True):
         groups.setdefault(group_id, []).append(completion)
-    if any(len(group) > 2 and len({*group}) == 1 for group in groups.values()):
+    large = [group for group in groups.values() if len(group) > 2]
+    identical = sum(len({*group}) == 1 for group in large)
+    if 2 * identical > len(large):  # a solved question of few tokens has such groups in every run
         warnings.warn(
-            "a group consists of identical completions, from which nothing is learned. If many do, look for a fixed "
+            "most groups of a batch consist of identical completions, from which nothing is learned. Look for a fixed "
             "seed of the sampler, a temperature near 0, or a policy that has collapsed",
             stacklevel=3,
         )

@@ -62,7 +62,7 @@ def test_it_warns_once(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_group_of_identical_samples_is_named() -> None:
-    with pytest.warns(UserWarning, match="a group consists of identical completions"):
+    with pytest.warns(UserWarning, match="most groups of a batch consist of identical"):
         warn_of_identical(["a", "b", "a", "a", "b"], ["x", "x", "x", "x", "y"])
     with warnings.catch_warnings():
         warnings.simplefilter("error")

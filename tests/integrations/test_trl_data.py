@@ -153,10 +153,13 @@ def is_long(value: int, example: Any) -> bool:
             "id_key must name a column; got 'uid', but the training data has",
         ),
         (
-            {"data": questions(answer=None), "reward_funcs": length},
+            {"data": questions(answer=None), "reward_funcs": length, "exploration": {"bonus": "ucb_con"}},
             "correctness is unknown: the training data has the",
         ),
-        ({"remove_unused_columns": True, "reward_funcs": length}, "remove_unused_columns=True.*leaves 'prompt'"),
+        (
+            {"remove_unused_columns": True, "reward_funcs": length, "exploration": {"bonus": "ucb_con"}},
+            "remove_unused_columns=True.*leaves 'prompt'",
+        ),
         ({"save_on_each_node": True}, "save_on_each_node must be False"),
         ({"columns": {"correct_threshold": 0.5}}, "correct_threshold=0.5 needs correct_reward"),
         (

@@ -143,7 +143,8 @@ def test_a_penalty_in_the_reward_makes_no_answer_correct(make: Make, queue: Queu
     seen = []
     for penalty in ("false", "true"):
         function = [] if golds else [EXPLORE + "outcome=outcome_functions:last_word"]
-        trainer = make(EXPLORE + "answer_mask_mode=none", f"algorithm.use_kl_in_reward={penalty}", *function)
+        settings = (EXPLORE + "bonus=batch", EXPLORE + "answer_mask_mode=none")  # maxrl takes no negative rewards
+        trainer = make(*settings, f"algorithm.use_kl_in_reward={penalty}", *function)
         trainer.kl_ctrl_in_reward = get_kl_controller(trainer.config.algorithm.kl_ctrl)
         batch = both_groups(queue, trainer)
         for i, key in enumerate(batch.keys):
@@ -433,7 +434,7 @@ def test_unlikeliness_ranks_by_verls_log_probabilities(make: Make, queue: Queue)
 
 @pytest.mark.parametrize("estimator", ["f_grpo", "rs_grpo", "rare_correct", "bbg", "beta_bernoulli"])
 def test_estimators_of_three_steps_are_those_of_group_advantages(make: Make, queue: Queue, estimator: str) -> None:
-    settings = (f"adv_estimator={estimator}", "bonus=ucb", "answer_mask_mode=none")
+    settings = (f"adv_estimator={estimator}", "bonus=ucb", "coef=0.1", "answer_mask_mode=none")
     trainer, counts = make(*(EXPLORE + setting for setting in settings)), OutcomeCounts()
     for step in (1, 2, 3):
         batch = both_groups(queue, trainer, step)
