@@ -85,6 +85,10 @@ class OutcomeCounts:
         self.table = self._new_table()
         self.lock = threading.RLock()  # held by every method, and by `group_advantages` between its calls
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let `copy` and pickle make another table with the same entries, on the same device."""
+        return _restored, (self._capacity, self.device, self.rule, self.impl, self.state_dict())
+
     def observe(self, question_keys: Tensor, outcome_keys: Tensor, correct: Tensor | None = None) -> Tensor:
         """Return the counts before this call, then add one for every row.
 
@@ -223,3 +227,9 @@ def _check_capacity(capacity: int) -> int:
 
 def _to_device(entries: CountEntries, device: torch.device | str) -> CountEntries:
     return CountEntries(*(column.to(device) for column in entries))
+
+
+def _restored(capacity: int, device: torch.device, rule: str, impl: Impl, state: dict[str, Any]) -> OutcomeCounts:
+    counts = OutcomeCounts(capacity, device, rule=rule, impl=impl)
+    counts.load_state_dict(state)
+    return counts

@@ -122,7 +122,8 @@ def linear_policy_loss(
             `bias` are this rank's rows, one or more, in the order of the ranks, and all other arguments are the same
             on all ranks. So are the results. The gradient of `hidden` is summed over the ranks; `weight` and `bias` get
             the gradients of this rank's rows. Each chunk of rows takes two reductions; sharding waits on the host in
-            the first call only. Not together with `support`, `impl="reference"` or `torch.compile`. None (default): not
+            the first call only, so a group belongs to heads of one sharding. Not together with `support`,
+            `impl="reference"` or `torch.compile`. None (default): not
             sharded.
         rows: which tokens are computed. "contributing" leaves out active tokens that cannot have a gradient, such as
             tokens of a zero-advantage group without bonus where `beta` and `entropy_coef` are 0: they reach no matrix

@@ -80,22 +80,28 @@ def vocab_shard(group: Any, weight: Tensor, support: Any, impl: str) -> VocabSha
 
 # Weakly, because a group that is still referred to after `destroy_process_group` keeps its threads, and one of gloo's
 # can then abort the process as it exits (pytorch/pytorch#179291).
-_KNOWN_SIZES: "WeakKeyDictionary[dist.ProcessGroup, dict[tuple[int, torch.device], list[int]]]" = WeakKeyDictionary()
+_KNOWN_SIZES: "WeakKeyDictionary[dist.ProcessGroup, tuple[int, list[int]]]" = WeakKeyDictionary()
 
 
 def _sizes_of_ranks(group: "dist.ProcessGroup", size: int, device: torch.device) -> list[int]:
     """Return the number of rows of each rank, of which this one has `size`; only the first call exchanges them.
 
-    Heads of one group that have equal sizes on one rank must therefore have equal sizes on all ranks; others need
-    their own group.
+    Raises:
+        ValueError: this rank had another size before. Exchanged again, the sizes of a second head would wait for ever
+            for ranks on which both heads have one size.
     """
-    known = _KNOWN_SIZES.setdefault(group, {})
-    if (size, device) not in known:
+    if group not in _KNOWN_SIZES:
         own = torch.tensor([size], device=device)
         sizes = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
         dist.all_gather(sizes, own, group=group)
-        known[size, device] = torch.cat(sizes).tolist()
-    return known[size, device]
+        _KNOWN_SIZES[group] = size, torch.cat(sizes).tolist()
+    known, all_sizes = _KNOWN_SIZES[group]
+    if size != known:
+        raise ValueError(
+            f"vocab_group must belong to heads of one sharding; rank {dist.get_rank(group)} had a head of {known} rows "
+            f"in it before, and now {size}. Give the other head a group of its own: torch.distributed.new_group()"
+        )
+    return all_sizes
 
 
 def kernels_of(impl: str, shard: VocabShard) -> RowKernels:

@@ -4,10 +4,12 @@ What only the Triton table can get wrong is in test_triton.py; here it runs wher
 because without a GPU its kernels are interpreted.
 """
 
+import copy
 import errno
 import hashlib
 import json
 import os
+import pickle
 import struct
 from collections import Counter
 
@@ -441,3 +443,17 @@ def test_correctness_of_another_shape_or_type_is_refused():
 def test_the_rule_is_text():
     with pytest.raises(TypeError, match="rule must be a str"):
         OutcomeCounts(rule=None)
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda counts: pickle.loads(pickle.dumps(counts))])
+def test_a_copy_is_a_table_of_its_own(impl: str, copied: object) -> None:
+    counts = OutcomeCounts(64, rule="rule/1", impl=impl)
+    keys = torch.tensor([1, 1, 2]), torch.tensor([5, 5, 6])
+    counts.observe(*keys, torch.tensor([True, False, False]))
+    other = copied(counts)  # type: ignore[operator]
+    assert (other.rule, other.impl) == (counts.rule, counts.impl)
+    assert all(map(torch.equal, other.items(), counts.items()))
+    other.observe(*keys)
+    assert counts.lookup(*keys).tolist() == [2, 2, 1]
+    assert other.lookup(*keys).tolist() == [4, 4, 2]

@@ -273,6 +273,10 @@ def refusals(group: Any, mine: slice) -> None:
         results([tensor.double() for tensor in head], inputs, vocab_group=group)
     with pytest.raises(TypeError, match=r"vocab_group must be a torch\.distributed\.ProcessGroup or None; got str"):
         results(head, inputs, vocab_group="tp")
+    results(head, inputs, vocab_group=group)
+    # A head of another sharding waited for ever where one rank's part had the size of before.
+    with pytest.raises(ValueError, match="vocab_group must belong to heads of one sharding"):
+        results([head[0], *(tensor[:-1] for tensor in head[1:])], inputs, vocab_group=group)
 
 
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
