@@ -1,5 +1,6 @@
 """The fused loss in TRL: its values, gradients and metrics are those of TRL's own loss."""
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -259,6 +260,65 @@ def test_evaluation_takes_it_too(policy: Path, tmp_path: Path) -> None:
         assert len(trainer.explorer.counts) == 0
     assert found[1]["eval_loss"] == pytest.approx(found[0]["eval_loss"], rel=1e-4)
     assert found[1]["eval_entropy"] == pytest.approx(found[0]["eval_entropy"], rel=1e-4)
+
+
+def test_sampled_gradients_are_the_gradient_on_average(policy: Path, tmp_path: Path) -> None:
+    """The loss stays; errors of 32 seeds cancel as those of independent draws do; 0 is the dense loss."""
+    trainer = make_trainer(policy, tmp_path, fused_loss=True, columns={"sample_below": 0.1}, loss_type="dapo")
+    inputs = generate(trainer, 0, 1, 2)
+    trainer.current_gradient_accumulation_steps = 1
+
+    def gradient(sample_below: float, seed: int) -> tuple[float, torch.Tensor]:
+        trainer.sample_below, trainer.args.seed = sample_below, seed
+        trainer.model.zero_grad()
+        loss = trainer._compute_loss(trainer.model, inputs)
+        loss.backward()
+        found = [p.grad.double().flatten() for p in trainer.model.parameters() if p.grad is not None]
+        return loss.item(), torch.cat(found)
+
+    loss, exact = gradient(0.0, 0)
+    assert torch.equal(exact, gradient(0.0, 1)[1])
+    losses, draws = zip(*(gradient(0.1, seed) for seed in range(32)), strict=True)
+    assert set(losses) == {loss}
+    errors = torch.stack(draws) - exact
+    each = errors.square().sum(dim=1)
+    assert each.min() > 0
+    assert len(set(each.tolist())) == 32
+    assert errors.mean(dim=0).square().sum() < 2 * each.mean() / 32
+    trainer.args.seed = 0
+    assert not torch.equal(gradient(0.1, 0)[1], gradient(0.1, 0)[1])  # another micro-batch of the same step
+
+
+def test_every_micro_batch_samples_by_a_seed_of_its_own(
+    policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that is repeated draws the same, and one with evaluations in between draws as one without."""
+    trained: list[int] = []
+
+    def recorded(*args: Any, **kwargs: Any) -> Any:
+        if torch.is_grad_enabled():
+            trained.append(kwargs["sample_seed"])
+        return linear_policy_loss(*args, **kwargs)
+
+    monkeypatch.setattr(fused_loss, "linear_policy_loss", recorded)
+    settings = {"max_steps": 2, "gradient_accumulation_steps": 2, "per_device_train_batch_size": 4}
+    evaluated = {"eval_data": questions(), "eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 12}
+    found = []
+    for more in ({}, evaluated, {"seed": 7}):
+        trained.clear()
+        run(policy, tmp_path, fused_loss=True, columns={"sample_below": 0.1}, **settings, **more)
+        found.append(list(trained))
+    assert found[0] == found[1]
+    assert len({*found[0], *found[2]}) == 8
+    seeds = {fused_loss.seed_of(*parts) for parts in product(range(3), repeat=4)}
+    assert len(seeds) == 3**4
+
+
+def test_sampled_gradients_are_those_of_the_fused_loss(policy: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"sample_below=0\.1 needs fused_loss=True"):
+        make_trainer(policy, tmp_path, columns={"sample_below": 0.1})
+    with pytest.raises(ValueError, match=r"sample_below must lie in \[0, 1\)"):
+        make_trainer(policy, tmp_path, fused_loss=True, columns={"sample_below": 1})
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@ computes the loss from the log-probabilities outside. Here the loss itself is co
 """
 
 import functools
+import hashlib
+import json
 from collections.abc import Callable
 from contextlib import nullcontext
 from types import MethodType
@@ -23,7 +25,7 @@ from torch import Tensor
 
 from outcome_rl.integrations.loss_types import OF_ALL_TOKENS, obstacles_of, settings_of
 from outcome_rl_kernels import PolicyLossOutput, linear_policy_loss
-from outcome_rl_kernels.loss.inputs import Rows
+from outcome_rl_kernels.loss.inputs import Rows, check_sampling
 from outcome_rl_kernels.loss.selections import near_policy, top_entropy
 from outcome_rl_kernels.loss.types import LossAggregation
 
@@ -32,11 +34,18 @@ if TYPE_CHECKING:
 
 
 def check_fused_loss(trainer: "GRPOTrainer") -> None:
-    """Refuse settings that `linear_policy_loss` cannot express.
+    """Refuse settings that `linear_policy_loss` cannot express, and `sample_below` where it is not called.
 
     Raises:
         ValueError: there are some; the message names all of them.
     """
+    check_sampling(trainer.sample_below, 0, None)
+    if not trainer.fused_loss:
+        if trainer.sample_below > 0:
+            raise ValueError(
+                f"sample_below={trainer.sample_below} needs fused_loss=True; TRL's own loss has no such setting"
+            )
+        return
     from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 
     args = trainer.args
@@ -116,6 +125,10 @@ def fused_policy_loss(trainer: "GRPOTrainer", model: Any, inputs: dict[str, Any]
 
     options = trainer._head.options(trainer.temperature)
     rows: Rows = "active" if trainer._logs_every_token() else "contributing"
+    if trainer.model.training:
+        step, done = trainer._micro_batch
+        trainer._micro_batch = trainer.state.global_step, done + 1 if step == trainer.state.global_step else 0
+    sample_seed = seed_of(trainer.args.seed, *trainer._micro_batch, trainer.accelerator.process_index)
 
     def policy_loss(hidden: Tensor, head: Any) -> PolicyLossOutput:
         in_float32 = trainer.args.cast_lm_head_to_fp32  # TRL has cast the head; its products stay outside autocast
@@ -138,6 +151,8 @@ def fused_policy_loss(trainer: "GRPOTrainer", model: Any, inputs: dict[str, Any]
                 **settings,
                 normalizer=normalizer,
                 rows=rows,
+                sample_below=trainer.sample_below,
+                sample_seed=sample_seed,
             )
 
     with trainer.accelerator.autocast():
@@ -147,6 +162,12 @@ def fused_policy_loss(trainer: "GRPOTrainer", model: Any, inputs: dict[str, Any]
             policy_loss=policy_loss,
         )
     return output
+
+
+def seed_of(seed: int, step: int, micro_batch: int, rank: int) -> int:
+    """Return the seed of the sampled gradients of a rank's micro-batch of a step, from the seed of the run."""
+    digest = hashlib.blake2b(json.dumps([seed, step, micro_batch, rank]).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True)
 
 
 def _entropy_coef(trainer: "GRPOTrainer") -> float:

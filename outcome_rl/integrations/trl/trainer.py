@@ -65,6 +65,9 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         fused_loss: compute the loss from hidden states by `linear_policy_loss`, in place of TRL's log-probabilities.
             Values and gradients equal TRL's. Only steps that are logged compute the tokens without a gradient, so TRL's
             metrics of the loss are those of the logged steps, not means over the steps between.
+        sample_below: with `fused_loss`, the probability in [0, 1) below which `linear_policy_loss` samples gradients of
+            logits, such as 1e-4: gradients are TRL's on average, in one product with the head instead of three. Seeds
+            follow from `args.seed`, step, micro-batch and rank. 0 (default) is off.
 
     Attributes:
         explorer: the `Explorer`, with the same counts and texts on every rank.
@@ -72,7 +75,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
     Raises:
         TypeError: `exploration` is neither an `ExplorationConfig` nor a mapping, or `GRPOTrainer` lacks a method to
             build on.
-        ValueError: the data lacks a column, or settings of TRL cannot be combined with these.
+        ValueError: the data lacks a column, or settings cannot be combined, TRL's with these or these with each other.
 
     Source: Song, Kempe, Munos, "Outcome-based Exploration for LLM Reasoning", 2025.
     """
@@ -86,6 +89,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         correct_reward: str | Callable[..., Any] | Sequence[str | Callable[..., Any]] = "",
         correct_threshold: float = 1.0,
         fused_loss: bool = False,
+        sample_below: float = 0.0,
         **kwargs: Any,
     ) -> None:
         check_hooks(GRPOTrainer)
@@ -96,6 +100,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
                 "exploration must be an outcome_rl.ExplorationConfig or a mapping; got "
                 f"{type(exploration).__module__}.{type(exploration).__qualname__}"
             )
+        self._micro_batch = -1, 0  # the step, and how many losses of it were computed for training
         self._before_generation: dict[str, Any] | None = None  # the explorer's state
         self._fused: tuple[Tensor, Tensor] | None = None  # the fused loss's logps and entropies, while TRL reads them
         super().__init__(*args, **kwargs)
@@ -106,15 +111,15 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         named = [correct_reward] if isinstance(correct_reward, str) or callable(correct_reward) else correct_reward
         self._correct_indices = [self._index_of_reward(reward) for reward in named if reward]
         self.correct_threshold = correct_threshold
-        self.fused_loss = fused_loss
+        self.fused_loss, self.sample_below = fused_loss, sample_below
         # vLLM's dtype is not known here; most models have bfloat16, the coarsest.
         self._sampler = SamplerCheck("Check the synchronisation of weights with vLLM.", torch.bfloat16)
         self._columns = self._find_columns(id_key, answer_key)
         self.explorer.set_id_source(self._columns.id_source)
         self._check_settings()
         self.accelerator.print(f"outcome_rl {__version__}: {self._summary()}")
+        check_fused_loss(self)
         if fused_loss:
-            check_fused_loss(self)
             self._head = read_head(self.model)
             add_policy_loss(self.model)
 
