@@ -128,7 +128,8 @@ def fused_policy_loss(trainer: "GRPOTrainer", model: Any, inputs: dict[str, Any]
     if trainer.model.training:
         step, done = trainer._micro_batch
         trainer._micro_batch = trainer.state.global_step, done + 1 if step == trainer.state.global_step else 0
-    sample_seed = seed_of(trainer.args.seed, *trainer._micro_batch, trainer.accelerator.process_index)
+    step, micro_batch = trainer._micro_batch
+    sample_seed = seed_of(trainer.args.seed, step, micro_batch, trainer.accelerator.process_index)
 
     def policy_loss(hidden: Tensor, head: Any) -> PolicyLossOutput:
         in_float32 = trainer.args.cast_lm_head_to_fp32  # TRL has cast the head; its products stay outside autocast
