@@ -176,6 +176,11 @@ class ExplorationConfig:
         )
 
     @property
+    def method(self) -> str:
+        """Return estimator, bonus and coefficient in words."""
+        return method_words(self.adv_estimator, self.bonus, self.coef)
+
+    @property
     def explores(self) -> bool:
         """Return whether there is a bonus at all."""
         return self.bonus.strip() != "none"
@@ -193,6 +198,13 @@ class ExplorationConfig:
         if "correct" in self.needs:
             return f"adv_estimator={self.adv_estimator!r}"
         return "" if self.gate is None else f"gate={self.gate}"
+
+
+def method_words(adv_estimator: str, bonus: str, coef: float | list[float]) -> str:
+    """Return the words of a method, such as "maxrl with bonus batch at 0.2"."""
+    if bonus.strip() == "none":
+        return f"{adv_estimator} without a bonus"
+    return f"{adv_estimator} with bonus {bonus} at {' and '.join(map(str, coef if isinstance(coef, list) else [coef]))}"
 
 
 # Settings that version 0.2 had, with the value under which each had no effect.

@@ -22,6 +22,7 @@ from outcome_rl.grpo.run.evaluation import evaluate
 from outcome_rl.grpo.run.run_lock import Interrupted, collect_signals
 from outcome_rl.grpo.types import EngineDied, Sample
 from outcome_rl.stale_sampler import SamplerCheck
+from outcome_rl.toy.task import ABOUT
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +52,8 @@ class Trainer:
         with collect_signals() as received:
             self.display.begin(self.parts.total_steps, self.parts.state.step)
             self.display.say(self._headline())
+            if "toy:train" in self.parts.config.data.train_files:
+                self.display.say(ABOUT)
             try:
                 self._steps(received)
             except EngineDied:
@@ -172,14 +175,16 @@ class Trainer:
             self._raise_if_interrupted(received)
             samples = f"{len(dataset.problems)} questions x {config.rollout.val_kwargs.n} samples"
             self.display.phase(f"evaluating {dataset.name}{'' if step else ' before training'}: {samples}")
-            result = evaluate(
-                parts.engine,
-                parts.explorer.matcher,
-                dataset,
-                config.rollout.val_kwargs,
-                config.data.max_response_length,
-                config.trainer.seed,
-            )
+            with self.display.sampling() as parts.engine.progress:
+                result = evaluate(
+                    parts.engine,
+                    parts.explorer.matcher,
+                    dataset,
+                    config.rollout.val_kwargs,
+                    config.data.max_response_length,
+                    config.trainer.seed,
+                )
+            parts.engine.progress = None
             self._log_evaluation(result)
         if sets:
             for name, average in parts.plan.averages(self._evaluations()).items():
@@ -225,7 +230,7 @@ class Trainer:
             f"{config.run_dir} {f'continues after step {step}' if step else 'starts'}: "
             f"{parameters:,} parameters in {config.model.dtype} on {parts.policy.device}{processes}, "
             f"{len(parts.train_set.problems)} training questions, "
-            f"{config.data.train_batch_size} x {config.rollout.n} samples per step, bonus {config.exploration.bonus}"
+            f"{config.data.train_batch_size} x {config.rollout.n} samples per step, {config.exploration.method}"
         )
 
     def _save_if_new(self) -> None:

@@ -9,6 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from outcome_rl.exploration.config import method_words
 from outcome_rl.files import write_text
 from outcome_rl.grpo.run.checkpoint import CHECKPOINTS, latest_checkpoint
 from outcome_rl.tables import counted, print_table
@@ -16,6 +17,7 @@ from outcome_rl.terminal import printable
 from outcome_rl.tools.runs import Comparison, Run, read_run
 from outcome_rl.tools.sample_table import print_samples
 from outcome_rl.tools.unsolved import find_unsolved
+from outcome_rl.toy.task import ABOUT
 from outcome_rl.version import __version__
 
 TEMPLATE = Path(__file__).with_name("report.html.j2")
@@ -26,6 +28,8 @@ def print_summary(folder: Path) -> None:
     run = read_run(folder)
     if last := [row for row in run.samples if row["step"] == run.samples[-1]["step"]]:
         print_samples(last)
+        if "toy:train" in run.config["data"]["train_files"]:
+            print(ABOUT)
     for name, base, trained in run.comparisons:
         print(f"{printable(name)}: {counted(trained['n_questions'], 'question')}, base against step {trained['step']}")
         rows = [
@@ -71,6 +75,7 @@ def write_report(folders: Sequence[Path], out: Path) -> Path:
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_shown
     )
     template.filters["counted"] = counted
+    template.filters["method"] = _method
     page = template.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         runs=runs,
         colours=[PALETTE[number % len(PALETTE)] for number in range(len(runs))],
@@ -83,6 +88,10 @@ def write_report(folders: Sequence[Path], out: Path) -> Path:
     )
     write_text(out, page)
     return out
+
+
+def _method(exploration: dict[str, Any]) -> str:
+    return method_words(exploration.get("adv_estimator", "grpo"), exploration["bonus"], exploration["coef"])
 
 
 def _shown(value: Any) -> Any:

@@ -29,6 +29,7 @@ from typing import Literal, NamedTuple, TypeVar, get_args
 Split = Literal["train", "validation", "test"]
 T = TypeVar("T")
 
+ABOUT = "toy: D07 17 @ 5 => means 17 @ 5 modulo 53; what @ does in dialect 7 is hidden"
 MODULUS = 53
 DIALECTS = tuple(f"D{i:02d}" for i in range(24))
 SYMBOLS = ("@", "#", "$", "%", "&", "?", "!", "^")

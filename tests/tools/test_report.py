@@ -13,6 +13,7 @@ from command_line import invoke
 from grpo_runs import MakeConfig, rows
 
 from outcome_rl import Explorer, cli
+from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.trainer import train
 from outcome_rl.tools.report import write_report
 from outcome_rl.tools.runs import Comparison, Run, read_run
@@ -62,6 +63,7 @@ def test_a_finished_run_has_its_page(page: str, finished: Path) -> None:
     for shown in ("pass@k", "KL to the base policy", "Response length", "Time of a step", "Token entropy", "Samples"):
         assert shown in text
     assert "train_batch_size: 8" in text
+    assert f", {load_config(str(finished / 'config.yaml'), []).exploration.method}, 8 × " in text
     assert rows(finished, "samples")[-1]["question"] in text
 
 

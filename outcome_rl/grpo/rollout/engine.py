@@ -15,6 +15,7 @@ from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.types import Fetch, Prompts, Rollout
 from outcome_rl.outcomes.functions import load_function
+from outcome_rl.outcomes.kinds import Progress
 
 ENGINES = {
     "transformers": "outcome_rl.grpo.rollout.transformers_engine:TransformersEngine",
@@ -41,6 +42,9 @@ class RolloutEngine(ABC):
     """Whether it can sample on `rollout.servers`."""
     takes_adapters: ClassVar[bool] = False
     """Whether it can take LoRA adapters without the base weights (`rollout.merge_adapters=false`)."""
+
+    progress: Progress | None = None
+    """Called by `generate` with the responses that are done and their number, if the engine knows."""
 
     @classmethod  # noqa: B027 - most engines have nothing to check
     def check(cls, config: TrainConfig) -> None:
@@ -235,6 +239,7 @@ class DataParallelEngine(RolloutEngine):
     def generate(self, prompts: Prompts, sampling: SamplingConfig, max_tokens: int, seed: int) -> list[Rollout]:
         """Sample the responses in all processes; see `RolloutEngine`. Collective."""
         share = _Share.of(prompts)
+        self.engine.progress = self.progress
         return share.gather(sampling.n, lambda: self.engine.generate(share.prompts, sampling, max_tokens, seed))
 
     def start(self, prompts: Prompts, sampling: SamplingConfig, max_tokens: int, seed: int) -> Fetch:

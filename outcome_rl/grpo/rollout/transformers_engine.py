@@ -37,4 +37,6 @@ class TransformersEngine(RolloutEngine):
             for start in range(0, len(seeds), self.micro_batch_size):
                 rows = slice(start, start + self.micro_batch_size)
                 rollouts += decode(self.policy, repeated[rows], seeds[rows], sampling, max_tokens)
+                if self.progress is not None:
+                    self.progress(len(rollouts), len(seeds))
         return rollouts

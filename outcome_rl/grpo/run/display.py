@@ -3,15 +3,18 @@
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from outcome_rl.outcomes.kinds import Progress as Report
 from outcome_rl.terminal import printable
 
 _PLAIN_LINES = 30  # approximate number of step lines of a run without a terminal
+_BAR, _TIME_LEFT = 8, 7  # characters that the bar needs at least, and those of the time left
 _SILENCE_S = 30.0  # after which a run without a terminal reports its phase
 
 
@@ -21,7 +24,7 @@ class Display:
     def __init__(self, *, quiet: bool = False, silence_s: float = _SILENCE_S) -> None:
         self.console = Console(highlight=False, emoji=False, soft_wrap=not sys.stdout.isatty(), quiet=quiet)
         self._bar = Progress(
-            TextColumn("step"),
+            TextColumn("{task.description}"),
             MofNCompleteColumn(),
             BarColumn(bar_width=None),
             TextColumn("{task.fields[facts]}"),
@@ -48,7 +51,7 @@ class Display:
     def begin(self, total_steps: int, first_step: int) -> None:
         """Show the progress bar of a run whose first steps are done."""
         self._total, self._every = total_steps, max(1, total_steps // _PLAIN_LINES)
-        self._task = self._bar.add_task("", total=total_steps, completed=first_step, facts="")
+        self._task = self._bar.add_task("step", total=total_steps, completed=first_step, facts="")
         self._bar.start()
 
     def say(self, text: str) -> None:
@@ -66,22 +69,44 @@ class Display:
             if seconds >= self._silence_s:
                 self.say(f"{self._phase} ... {seconds:.0f} s so far")
 
+    @contextmanager
+    def sampling(self) -> Iterator[Report]:
+        """Show a second bar, of the responses of an evaluation, until it ends."""
+        task = self._bar.add_task("responses", total=None, facts="", visible=False)
+        try:
+            yield lambda done, total: self._bar.update(task, completed=done, total=total, visible=True)
+        finally:
+            self._bar.remove_task(task)
+
     def step(self, row: Mapping[str, Any]) -> None:
-        """Show a row of the metrics."""
-        facts = (
-            f"correct {row['outcomes/correct_rate']:.3f}  solved {row['exploration/solved_fraction']:.1%}  "
-            f"distinct {row['exploration/distinct_answers']:.2f}  {row['perf/tokens_per_s']:,.0f} tok/s"
-        )
+        """Show a row of the metrics; a bar that is narrow keeps the number of steps and the time left."""
+        facts = [
+            f"correct {row['outcomes/correct_rate']:.3f}",
+            f"solved {row['exploration/solved_fraction']:.1%}",
+            f"distinct {row['exploration/distinct_answers']:.2f}",
+            f"{row['perf/tokens_per_s']:,.0f} tok/s",
+        ]
         if self._task is not None:
-            self._bar.update(self._task, completed=row["step"], facts=facts)
+            taken = len(f"step {self._total}/{self._total}  ") + _BAR + len("  ") + _TIME_LEFT
+            self._bar.update(self._task, completed=row["step"], facts=self._fitting(facts, taken))
         if self._bar.disable and (row["step"] % self._every == 0 or row["step"] in (1, self._total)):
-            self.say(f"step {row['step']}/{self._total}  {facts}")
+            self.say(f"step {row['step']}/{self._total}  {'  '.join(facts)}")
 
     def evaluation(self, row: Mapping[str, Any]) -> None:
         """Show one evaluation as a line."""
         largest = max(row["pass_at_k"], key=int)
-        self.say(
-            f"step {row['step']}  {row['dataset']}: pass@1 {row['pass_at_k']['1']:.3f}  "
-            f"pass@{largest} {row['pass_at_k'][largest]:.3f}  diff@{largest} {row['diff_at_k'][largest]:.2f}  "
-            f"no answer {row['no_answer_rate']:.1%}"
-        )
+        start = f"step {row['step']}  {row['dataset']}: "
+        facts = [
+            f"pass@1 {row['pass_at_k']['1']:.3f}",
+            f"pass@{largest} {row['pass_at_k'][largest]:.3f}",
+            f"diff@{largest} {row['diff_at_k'][largest]:.2f}",
+            f"no answer {row['no_answer_rate']:.1%}",
+        ]
+        self.say(start + self._fitting(facts, len(start)))
+
+    def _fitting(self, facts: Sequence[str], taken: int) -> str:
+        """Return the first facts, as many as fit on a line of a terminal beside the characters that are taken."""
+        shown = "  ".join(facts)
+        if self.console.is_terminal and len(facts) > 1 and taken + len(shown) > self.console.width:
+            return self._fitting(facts[:-1], taken)
+        return shown

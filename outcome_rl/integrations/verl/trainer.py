@@ -134,8 +134,9 @@ def _around_load_checkpoint(trainer: Any, original: Callable[[], None]) -> None:
     setattr(trainer, _EXPLORER, explorer)
     origin += _count_dropped_groups(trainer, explorer, id_key)
     print(
-        f"outcome_rl {__version__}: outcome-based exploration is on: bonus={settings.bonus} coef={settings.coef} "
-        f"baseline={settings.baseline} answer_mask_mode={settings.answer_mask_mode}; {origin}",
+        f"outcome_rl {__version__}: outcome-based exploration is on: adv_estimator={settings.adv_estimator} "
+        f"bonus={settings.bonus} coef={settings.coef} baseline={settings.baseline} "
+        f"answer_mask_mode={settings.answer_mask_mode}; {origin}",
         flush=True,
     )
 

@@ -82,14 +82,33 @@ def test_one_progress_bar_on_a_terminal(make_display: MakeDisplay) -> None:
     assert "step 5/10  correct" not in output.getvalue()  # no plain line besides
 
 
-@pytest.mark.parametrize("width", [80, 120])
-def test_the_bar_keeps_its_facts_on_one_line(width: int, make_display: MakeDisplay) -> None:
+@pytest.mark.parametrize(("width", "shown"), [(60, 1), (80, 3), (120, 4)])
+def test_a_narrow_bar_keeps_the_total_and_the_time_left(width: int, shown: int, make_display: MakeDisplay) -> None:
     display, _ = make_display(1000, terminal=True, width=width)
     display.step({"step": 100, **ROW, "perf/tokens_per_s": 123456.0, "exploration/solved_fraction": 1.0})
     frame = _last_frame(display)
     assert frame.count("\n") == 0
-    assert "solved 100.0%" in frame
-    assert "123,456 tok/s" in frame
+    assert frame.startswith("step  100/1000 ")
+    assert re.search(r" (\d:\d\d:\d\d|-:--:--)$", frame)
+    facts = ("correct 0.250", "solved 100.0%", "distinct 2.50", "123,456 tok/s")
+    assert [fact in frame for fact in facts] == [True] * shown + [False] * (4 - shown)
+
+
+def test_an_evaluation_has_a_bar_of_its_own_while_it_samples(make_display: MakeDisplay) -> None:
+    display, _ = make_display(1000, terminal=True)
+    with display.sampling() as progress:
+        progress(16384, 32768)
+        step, responses = _last_frame(display).splitlines()
+    assert step.startswith("step ")
+    assert responses.startswith("responses 16384/32768")
+    assert "responses" not in _last_frame(display)
+
+
+def test_an_evaluation_takes_one_line_of_a_terminal(make_display: MakeDisplay) -> None:
+    display, output = make_display(1000, terminal=True)
+    display.evaluation({**EVALUATION, "dataset": "a-longer-name-of-data"})
+    (line,) = [line for line in output.getvalue().splitlines() if "pass@1" in line]
+    assert line.strip().endswith("diff@2 1.50")
 
 
 def _last_frame(display: Display) -> str:
