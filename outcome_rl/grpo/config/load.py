@@ -18,6 +18,8 @@ from outcome_rl.grpo.config.presets import find_config, preset_names
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.settings import Setting, needing_user, settings_of, with_values, yaml_text
 
+_METHOD = ("exploration.adv_estimator", "exploration.bonus")
+
 
 def load_config(
     source: str | Path | None = None, overrides: Sequence[str] = (), *, trusted: bool = True
@@ -47,6 +49,8 @@ def load_config(
             "command if you trust it, or give other values"
         )
     values = of_file | of_user
+    if not values.keys().isdisjoint(_METHOD):  # the recommended method is not mixed with one that is named
+        values = dict.fromkeys(_METHOD, "") | values
     for place in ("trainer.default_local_dir", "trainer.rollout_data_dir"):
         folder = values.get(place, known[place].default)
         values[place] = folder and os.path.abspath(folder)  # user code may change the folder

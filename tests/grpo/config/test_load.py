@@ -58,6 +58,19 @@ def test_later_layers_win(tmp_path: Path) -> None:
     assert config.rollout.val_kwargs.n == 32  # untouched by either
 
 
+@pytest.mark.parametrize(
+    ("overrides", "method"),
+    [
+        ([], "maxrl with bonus batch at 0.2"),
+        (["exploration.bonus=ucb"], "grpo with bonus ucb at 0.2"),
+        (["exploration.bonus=none"], "grpo without a bonus"),
+        (["exploration.adv_estimator=pkpo(k=4)"], "pkpo(k=4) without a bonus"),
+    ],
+)
+def test_a_named_method_is_not_mixed_with_the_recommended_one(overrides: list[str], method: str) -> None:
+    assert load(*overrides).exploration.method == method
+
+
 def test_sections_may_be_empty(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("data:\nrollout:\n  # n: 3\n")
@@ -241,8 +254,8 @@ def test_unknown_keys_in_a_file_name_the_file(tmp_path: Path) -> None:
         ("actor.clip_ratio_low=1.5", r"actor\.clip_ratio_low must be in \[0, 1\]; got 1\.5"),
         ("actor.clip_ratio_high=-0.1", r"actor\.clip_ratio_high must be >= 0; got -0\.1"),
         ("actor.clip_ratio_c=0.5", r"actor\.clip_ratio_c must be > 1; got 0\.5"),
-        ("exploration.adv_estimator=pass_at_k(k=64)", r"rollout\.n=\d+: k of .* must be an integer from 1 to n="),
-        ("exploration.adv_estimator=pkpo(k=1)", r"rollout\.n=\d+: k of .* must be an integer from 2 to n="),
+        ("exploration.adv_estimator=pass_at_k(k=64)", r"rollout\.n=\d+: k of .* must be at most n="),
+        ("exploration.adv_estimator=pkpo(k=1)", r"k of .* must be an integer >= 2; got 1"),
         ("rollout.n", "override 'rollout.n' must have the form key=value"),
     ],
 )
