@@ -18,8 +18,14 @@ RUN = runpy.run_path(str(FOLDER / "run.py"))
 PRESETS = {"llama": "llama-3.1-8b-instruct", "qwen": "qwen-2.5-7b-base"}
 
 
+def has_preset(model: str, data: str, method: str) -> bool:
+    """The paper's hard data are Llama's, and figure 2 has none of them."""
+    return data != "hard" or (model == "llama" and method != "sampling")
+
+
 @pytest.mark.parametrize(
-    ("model", "data", "method"), list(itertools.product(RUN["MODELS"], RUN["DATA"], RUN["METHODS"]))
+    ("model", "data", "method"),
+    [one for one in itertools.product(RUN["MODELS"], RUN["DATA"], RUN["METHODS"]) if has_preset(*one)],
 )
 def test_verl_and_the_plugin_accept_it_and_its_numbers_are_those_of_the_preset(
     model: str, data: str, method: str
@@ -30,11 +36,9 @@ def test_verl_and_the_plugin_accept_it_and_its_numbers_are_those_of_the_preset(
     validate_config(config, use_reference_policy=True, use_critic=False)
     prepare(config)
     explored, id_key = read_settings(config)
-    method_settings = {
-        "sampling": [],
-        "grpo": ["exploration.bonus=none", "exploration.answer_mask_mode=none"],
-    }.get(method, [f"exploration.bonus={method}"])
-    preset = load_config(f"paper/{PRESETS[model]}-{data}{'-sampling' if method == 'sampling' else ''}", method_settings)
+    name = f"paper/{PRESETS[model]}-{data}"
+    vanilla = method in ("grpo", "sampling")
+    preset = load_config(f"{name}-{method}") if vanilla else load_config(name, [f"exploration.bonus={method}"])
     assert explored == preset.exploration
     assert id_key == "extra_info.index"
     actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout

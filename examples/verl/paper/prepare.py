@@ -1,5 +1,8 @@
 """Write the data of the presets `paper/...` of `outcome-rl train` as verl reads them, into data/ of this folder.
 
+The hard data are written where the preset `paper/llama-3.1-8b-instruct-hard` finds its files: run its two commands in
+the working directory first.
+
 pip install '/path/to/outcome_rl[train]'
 python prepare.py
 """
@@ -33,8 +36,11 @@ def main() -> None:
     from datasets import Dataset
 
     FOLDER.mkdir(exist_ok=True)
-    for name in ("easy", "medium"):
-        data = load_config(f"paper/qwen-2.5-7b-base-{name}", []).data
+    for name in ("easy", "medium", "hard"):
+        data = load_config(f"paper/llama-3.1-8b-instruct-{name}", []).data
+        if name == "hard" and not all(Path(source).exists() for source in data.train_files):
+            print(f"no hard.parquet: {' and '.join(data.train_files)} are missing; see the preset")
+            continue
         found = rows(data.train_files, data, training=True)
         Dataset.from_list(found).to_parquet(FOLDER / f"{name}.parquet")
     for source in data.val_files:

@@ -1,6 +1,6 @@
 """Start one experiment of the paper under verl; words after the seed change settings, `--cfg job` prints them.
 
-python run.py {llama,qwen} {easy,medium} {grpo,ucb,ucb_mean,ucb_con,batch,sampling} SEED [SETTING=VALUE ...]
+python run.py {llama,qwen} {easy,medium,hard} {grpo,ucb,ucb_mean,ucb_con,batch,sampling} SEED [SETTING=VALUE ...]
 """
 
 import os
@@ -21,6 +21,7 @@ MODELS = {
 DATA = {  # the baseline of UCB-Con: paper, E
     "easy": ["data.train_files=data/easy.parquet", f"+{EXPLORE}baseline=1.0"],
     "medium": ["data.train_files=data/medium.parquet", f"+{EXPLORE}baseline=0.5"],
+    "hard": ["data.train_files=data/hard.parquet", f"+{EXPLORE}baseline=0.5"],  # paper, B: Llama alone; ours, the value
 }
 METHODS = {
     "grpo": [f"+{EXPLORE}bonus=none"],

@@ -66,6 +66,7 @@ EVERYWHERE = [
     ("2.1", "actor.kl_loss_type", "k3"),
     ("2.1", "actor.ppo_epochs", 1),  # fully on-policy
     ("2.1", "exploration.equivalence", "math_verify"),
+    ("2.1", "exploration.gold_tolerance", False),
     (
         "2.1",
         "data.val_files",
@@ -109,24 +110,30 @@ BY_DATA = {
 }
 MASK = ("3.1", "exploration.answer_mask_mode", "policy")
 NO_MASK = ("silent", "exploration.answer_mask_mode", "none")  # without a bonus there is nothing to hack
+VANILLA = [("2.2", "exploration.bonus", "none"), ("2.2", "exploration.adv_estimator", "grpo"), NO_MASK]
 METHOD = {
-    "sampling": [("2.2, figure 2", "rollout.n", 16), ("2.2, figure 2", "exploration.bonus", "none"), NO_MASK],
+    "sampling": [("2.2, figure 2", "rollout.n", 16), *VANILLA],
+    "grpo": [("E", "rollout.n", 8), *VANILLA],
     "": [("E", "rollout.n", 8), ("3.2", "exploration.bonus", "ucb_con"), MASK],
 }
 
 
 def test_there_is_a_preset_for_each_experiment_of_the_paper() -> None:
     both = [
-        f"paper/{model}-{data}{run}" for model in BY_MODEL for data in ("easy", "medium") for run in ("", "-sampling")
+        f"paper/{model}-{data}{run}"
+        for model in BY_MODEL
+        for data in ("easy", "medium")
+        for run in ("", "-grpo", "-sampling")
     ]
-    assert sorted(PAPER) == sorted([*both, "paper/llama-3.1-8b-instruct-hard"])  # appendix B: Llama alone
+    hard = ["paper/llama-3.1-8b-instruct-hard", "paper/llama-3.1-8b-instruct-hard-grpo"]  # appendix B: Llama alone
+    assert sorted(PAPER) == sorted([*both, *hard])
 
 
 @pytest.mark.parametrize("preset", PAPER)
 def test_a_preset_has_every_number_of_the_paper(preset: str) -> None:
     name = preset.removeprefix("paper/")
-    method = "sampling" if name.endswith("-sampling") else ""
-    model, _, data = name.removesuffix("-sampling").rpartition("-")
+    method = next((one for one in METHOD if one and name.endswith(f"-{one}")), "")
+    model, _, data = name.removesuffix(f"-{method}").rpartition("-")
     config = load_config(preset)
     for section, setting, value in [*EVERYWHERE, *BY_MODEL[model], *BY_DATA[data], *METHOD[method]]:
         found = functools.reduce(getattr, setting.split("."), config)
