@@ -59,12 +59,16 @@ def outcome_turn(explorer: Explorer, ids: Sequence[int], written: Sequence[Any])
         ids: tokens of a response, without padding.
         written: which of them the policy wrote, and no tool or environment; if it wrote none, there is no outcome.
     """
+    turn = last_turn(ids, written)
+    return Turn(0, [*ids]) if turn.ids and explorer.matcher.needs_row else turn
+
+
+def last_turn(ids: Sequence[int], written: Sequence[Any]) -> Turn:
+    """Return the last tokens in a row that the policy wrote; none if it wrote none."""
     marks = bytes(map(bool, written))
     end = marks.rfind(1) + 1
     if end == 0:
         return Turn(0, [])
-    if explorer.matcher.needs_row:
-        return Turn(0, [*ids])
     start = marks.rfind(0, 0, end) + 1
     return Turn(start, [*ids[start:end]])
 

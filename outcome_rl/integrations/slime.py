@@ -9,14 +9,21 @@ slime loads a function by its path, so a user's file holds one object, and the l
     --advantage-estimator grpo --custom-reward-post-process-path my_exploration.post_process
 
 slime's GRPO uses the processed reward of a response as the advantage of all its tokens, so the bonus arrives unchanged.
-Masking the answer's tokens would need one advantage per token, which this interface cannot pass.
+A second function, for `--custom-advantage-function-path`, then takes the answer's tokens out of the policy term:
+
+    --custom-advantage-function-path outcome_rl.integrations.slime.mask_answers
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
-from outcome_rl.integrations.adapter import explorer_without_mask, golds_of_all, score
+import torch
+
+from outcome_rl.integrations.adapter import explorer_without_mask, golds_of_all, last_turn, score
+from outcome_rl.outcomes.answer_mask import Tokenizer, answer_spans, decode_completion
 from outcome_rl.outcomes.batch import Batch
+from outcome_rl.outcomes.extraction.response import extract_answer
 from outcome_rl.outcomes.keys import question_id
 from outcome_rl.rows import filled_text, id_source
 from outcome_rl_kernels.advantages.groups import Scale
@@ -65,16 +72,7 @@ class ExplorationRewards:
                 others none, or one is no text or number; a sample has no entry `id_key` in its metadata, or images
                 without it.
         """
-        if args.advantage_estimator not in _ESTIMATORS or args.normalize_advantages:
-            raise ValueError(
-                f"--advantage-estimator must be one of {', '.join(_ESTIMATORS)}, without --normalize-advantages, which "
-                f"would normalise the bonus; got {args.advantage_estimator} and {args.normalize_advantages}"
-            )
-        if not getattr(args, "rewards_normalization", True):
-            raise ValueError(
-                "--disable-rewards-normalization makes rewards the advantages, without a baseline; leave it out or use "
-                "--disable-grpo-std-normalization"
-            )
+        _check(args)
         self.explorer.length_setting = "--rollout-max-response-len"
         rollouts = {  # of the samples that count
             i: _rollout(one, i)
@@ -134,3 +132,62 @@ def _rollout(sample: Any, index: int) -> tuple[Any, ...]:
 
 def _gold(sample: Any) -> str:
     return filled_text(sample.label, "label", "gold answer", f"sample of the prompt {str(sample.prompt)[:80]!r}")
+
+
+def mask_answers(args: Any, rollout_data: dict[str, Any]) -> None:
+    """Set `advantages` and `returns` of a rollout: the processed reward on every token, and 0 on those of the answer.
+
+    This is `answer_mask_mode="policy"`. The answer is read, as without an outcome function, from the last tokens in a
+    row that the policy wrote (`loss_masks`), and its tokens stay in the denominator of slime's loss.
+
+    Args:
+        args: slime's arguments; `hf_checkpoint` has the tokenizer.
+        rollout_data: of one data-parallel rank, with N entries each of `tokens`, `response_lengths`, `total_lengths`,
+            `loss_masks`, `rewards` and `kl`, whose lengths are those of this context-parallel rank.
+
+    Raises:
+        ValueError: the advantage estimator or a setting would change the advantages, or is GSPO.
+    """
+    _check(args)
+    if args.advantage_estimator == "gspo":
+        raise ValueError(
+            "--advantage-estimator gspo spreads the gradient of a response over its masked tokens too; use grpo or "
+            "cispo with mask_answers"
+        )
+    tokenizer = _tokenizer(args.hf_checkpoint)
+    names = ("tokens", "response_lengths", "total_lengths", "loss_masks", "rewards", "kl")
+    advantages = []
+    for tokens, length, total, written, reward, kl in zip(*(rollout_data[name] for name in names), strict=True):
+        turn = last_turn(tokens[total - length :].tolist(), written.tolist())
+        answer = extract_answer(decode_completion(tokenizer, turn.ids))
+        ((first, stop),) = answer_spans(tokenizer, [turn.ids], [answer])
+        of_tokens = torch.full((length,), float(reward), device=kl.device)
+        of_tokens[turn.start + first : turn.start + stop] = 0.0
+        if len(kl) != length:
+            from slime.backends.megatron_utils.cp_utils import slice_log_prob_with_cp
+
+            of_tokens = slice_log_prob_with_cp(of_tokens, total, length)
+        advantages.append(of_tokens)
+    rollout_data["advantages"], rollout_data["returns"] = advantages, list(advantages)
+
+
+def _check(args: Any) -> None:
+    """Raise ValueError if slime's arguments would change the advantages."""
+    if args.advantage_estimator not in _ESTIMATORS or args.normalize_advantages:
+        raise ValueError(
+            f"--advantage-estimator must be one of {', '.join(_ESTIMATORS)}, without --normalize-advantages, which "
+            f"would normalise the bonus; got {args.advantage_estimator} and {args.normalize_advantages}"
+        )
+    if not getattr(args, "rewards_normalization", True):
+        raise ValueError(
+            "--disable-rewards-normalization makes rewards the advantages, without a baseline; leave it out or use "
+            "--disable-grpo-std-normalization"
+        )
+
+
+@lru_cache(maxsize=1)
+def _tokenizer(path: str) -> Tokenizer:
+    from transformers import AutoTokenizer
+
+    tokenizer: Tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=True)  # as slime loads it
+    return tokenizer

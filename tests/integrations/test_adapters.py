@@ -1,15 +1,18 @@
 """Adapters whose stack is not installed, called as that stack's source calls them."""
 
+import sys
 from dataclasses import dataclass, field
 from enum import Enum
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from transformers import AutoTokenizer
 
 from outcome_rl import Explorer, OutcomeCounts, group_advantages, outcome_key, question_id, question_key
-from outcome_rl.integrations.slime import ExplorationRewards
+from outcome_rl.integrations.slime import ExplorationRewards, mask_answers
+from outcome_rl.toy import policy_dir
 
 Status = Enum("Status", ["COMPLETED", "ABORTED"])
 
@@ -172,3 +175,69 @@ def test_slime_outcome_functions() -> None:
     (question,) = by_reward.explorer.solved
     assert by_reward.explorer.solved[question]
     assert by_reward.explorer.seen(question) == [("('7', 2)", 2)]
+
+
+def rollout_of(tokenizer: Any, texts: list[str], rewards: list[float], tools: dict[int, str]) -> dict[str, Any]:
+    """Make the data that slime 0.3.1 passes (`slime/backends/megatron_utils/loss.py`); tools wrote before some rows."""
+    prompt, columns = (
+        tokenizer("D12 39 ^ 9 =>").input_ids,
+        ("tokens", "response_lengths", "total_lengths", "loss_masks"),
+    )
+    data: dict[str, Any] = {name: [] for name in (*columns, "kl")} | {"rewards": rewards}
+    for row, text in enumerate(texts):
+        tool, own = (tokenizer(part, add_special_tokens=False).input_ids for part in (tools.get(row, ""), text))
+        response = [*tool, *own, tokenizer.eos_token_id]
+        values = torch.tensor([*prompt, *response]), len(response), len(prompt) + len(response)
+        mask = torch.tensor([0] * len(tool) + [1] * (len(own) + 1), dtype=torch.int)
+        for name, value in zip((*columns, "kl"), (*values, mask, torch.zeros(len(response))), strict=True):
+            data[name].append(value)
+    return data
+
+
+def test_slime_answers_are_masked_by_the_advantage_function() -> None:
+    """As by the explorer's own mask in mode "policy"; a tool's text holds no answer of the policy."""
+    tokenizer = AutoTokenizer.from_pretrained(policy_dir())
+    texts, tools = ["9 9 \\boxed{ 1 }", "39 39", "\\boxed{ 3 }"], {2: "\\boxed{ 5 } 9"}
+    data = rollout_of(tokenizer, texts, [0.5, -1.0, 2.0], tools)
+    args = SimpleNamespace(**vars(ARGS), hf_checkpoint=str(policy_dir()))
+    mask_answers(args, data)
+    scored = Explorer(answer_mask_mode="policy").score(["q"] * 3, texts, ["3"] * 3)
+    own = [tokenizer(text, add_special_tokens=False).input_ids for text in texts]
+    is_answer = scored.answer_mask(tokenizer, own)
+    assert is_answer.sum(dim=1).tolist() == [1, 0, 1]
+    for row, reward in enumerate(data["rewards"]):
+        found = data["advantages"][row]
+        expected = torch.full((data["response_lengths"][row],), reward)
+        before = len(expected) - 1 - len(own[row])  # of the tool; behind is the end token
+        expected[before : before + len(own[row])] *= ~is_answer[row, : len(own[row])]
+        assert found.dtype == torch.float32
+        assert torch.equal(found, expected)
+        assert torch.equal(data["returns"][row], expected)
+
+
+def test_slime_parts_of_a_response_get_their_part_of_the_advantages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of several context-parallel ranks has some tokens, and a function of slime selects them."""
+    tokenizer = AutoTokenizer.from_pretrained(policy_dir())
+    data = rollout_of(tokenizer, ["9 9 \\boxed{ 1 }"], [0.5], {})
+    length = data["response_lengths"][0]
+    data["kl"] = [torch.zeros(2)]
+    utilities = SimpleNamespace(slice_log_prob_with_cp=lambda values, total, response: values[-2:])
+    for name in ("slime", "slime.backends", "slime.backends.megatron_utils"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, "slime.backends.megatron_utils.cp_utils", utilities)
+    mask_answers(SimpleNamespace(**vars(ARGS), hf_checkpoint=str(policy_dir())), data)
+    assert length > 2
+    assert data["advantages"][0].tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"advantage_estimator": "gspo"}, "gspo spreads the gradient"),
+        ({"normalize_advantages": True}, "without --normalize-advantages"),
+    ],
+    ids=str,
+)
+def test_slime_settings_that_undo_the_mask_are_refused(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        mask_answers(SimpleNamespace(**vars(ARGS) | changed), {})
