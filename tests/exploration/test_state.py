@@ -236,14 +236,14 @@ def test_a_forged_state_is_refused_in_a_line_or_continues(kind: str, data: Any) 
 
 
 def test_counts_under_another_outcome_rule_are_refused(saved: Path) -> None:
-    with pytest.raises(ValueError, match=r"outcome rule 'canonical/\d', but"):
+    with pytest.raises(ValueError, match=r"outcome rule 'canonical/\d+', but"):
         Explorer.load(saved, equivalence="math_verify")
     custom = Explorer(equivalence=lambda a, b: a == b)
     custom.save(saved)
     with pytest.raises(ValueError, match=r"saved with equivalence = 'function .*<lambda>"):
         Explorer.load(saved)
     with pytest.raises(
-        ValueError, match=r"rule 'canonical/\d\+custom', but rule 'canonical/\d\+_?operator:eq' is in force"
+        ValueError, match=r"rule 'canonical/\d+\+custom', but rule 'canonical/\d+\+_?operator:eq' is in force"
     ):
         Explorer.load(saved, equivalence=operator.eq)
     assert len(Explorer.load(saved, equivalence=lambda a, b: a == b).counts) == 0

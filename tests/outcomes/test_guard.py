@@ -57,13 +57,13 @@ SIGNS += [next(chr(c) for c in range(128, 0x3000) if unicodedata.category(chr(c)
 @pytest.mark.parametrize("length", [999, 100_000])
 def test_runs_of_one_sign_have_keys_in_no_time(length: int, caplog: pytest.LogCaptureFixture) -> None:
     for sign in SIGNS:
-        start = time.perf_counter()
+        start = time.process_time()  # of this process alone: other tests run beside it
         for text in (sign * length, "1" + sign * (length - 2) + "x"):
             keys.canonical_text(text)
             for compare in (within_tolerance, contradicts):
                 compare("12", text)
                 compare(text, "12")
-        assert time.perf_counter() - start < 0.5, (sign, length)
+        assert time.process_time() - start < 0.5, (sign, length)
     assert caplog.records == []
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from outcome_rl.outcomes import ready
-from outcome_rl.outcomes.functions import Failure, Found, found, value_of, wrapped
+from outcome_rl.outcomes.functions import Failure, Found, Outcome, found, value_of, wrapped
 
 
 def value(function: object, response: str, **example: object) -> object:
@@ -63,7 +63,7 @@ def test_labels_of_the_row() -> None:
     labels = ["positive", "very positive", "negative"]
     assert value(ready.label, "Not negative: it is Very Positive, I think", labels=labels) == "very positive"
     assert value(ready.label, "It is neutral", labels=labels) is None
-    assert ready.label("so Negative.", {"labels": labels}) == ("negative", 3, 11)
+    assert ready.label("so Negative.", {"labels": labels}) == Outcome("negative", 3, 11)
 
 
 def test_tool_calls_in_canonical_form() -> None:

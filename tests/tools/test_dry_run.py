@@ -223,7 +223,7 @@ def test_only_rank_zero_prints(tmp_path: Path, small: MakeOverrides) -> None:
         (["data.train_files=missing.jsonl"], "missing.jsonl"),
         (["trainer.initial_exploration=missing"], "missing"),
         (["exploration.adv_estimator=unlikeliness"], "reads log-probabilities of the samples"),
-        (["data.train_files=[problems.csv]"], "problems.csv: not a .jsonl"),
+        (["data.train_files=[problems.xlsx]"], "problems.xlsx: not a .jsonl"),
         (["trainer.default_local_dir=/dev/null/runs"], "/dev/null/runs/run"),
     ],
 )

@@ -148,7 +148,7 @@ def _check_number(estimator: str, name: str, value: float, annotation: Any) -> N
     ranges = [one for one in ranges if isinstance(one, Range)]
     if (kind is int and not isinstance(value, int)) or not all(one.holds(value) for one in ranges):
         expected = " ".join(["an integer" if kind is int else "a number", *(one.words for one in ranges)])
-        raise ValueError(f"{name} of adv_estimator {estimator!r} must be {expected}; got {value}")
+        raise ValueError(f"adv_estimator {estimator!r}: {name} must be {expected}; got {value}")
 
 
 def _in_words(number: inspect.Parameter) -> str:

@@ -255,7 +255,7 @@ def test_unknown_keys_in_a_file_name_the_file(tmp_path: Path) -> None:
         ("actor.clip_ratio_high=-0.1", r"actor\.clip_ratio_high must be >= 0; got -0\.1"),
         ("actor.clip_ratio_c=0.5", r"actor\.clip_ratio_c must be > 1; got 0\.5"),
         ("exploration.adv_estimator=pass_at_k(k=64)", r"rollout\.n=\d+: k of .* must be at most n="),
-        ("exploration.adv_estimator=pkpo(k=1)", r"k of .* must be an integer >= 2; got 1"),
+        ("exploration.adv_estimator=pkpo(k=1)", r"exploration\.adv_estimator 'pkpo': k must be an integer >= 2; got 1"),
         ("rollout.n", "override 'rollout.n' must have the form key=value"),
     ],
 )

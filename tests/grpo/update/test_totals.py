@@ -1,5 +1,6 @@
 """Mismatch of policy and engine by hand, and figures of it that do not depend on how a batch is split."""
 
+import math
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from outcome_rl.grpo.update.totals import UpdateTotals
 LOGPS = torch.tensor([-1.0, -2.0, -0.5, -3.0, -0.1])
 ENGINE = torch.tensor([-1.5, -2.0, -0.4, -2.0, -0.1])
 DIFFERENCES = torch.tensor([0.5, 0.0, -0.1, -1.0, 0.0])
+KL = DIFFERENCES.double().exp() - 1 - DIFFERENCES.double()  # of the engine from the policy, by samples of the engine
 
 
 def totals_of(cap: float | None, parts: list[slice]) -> UpdateTotals:
@@ -31,6 +33,7 @@ def test_mismatch_is_over_tokens(parts: list[slice]) -> None:
         {
             "rollout/logp_diff_mean": DIFFERENCES.abs().mean().item(),
             "rollout/logp_diff_max": 1.0,
+            "rollout/mismatch_kl": KL.mean().item(),
             "rollout/importance_mean": ratios.clamp(max=1.25).mean().item(),
             "rollout/importance_clipped": 1 / 5,
         }
@@ -40,6 +43,7 @@ def test_mismatch_is_over_tokens(parts: list[slice]) -> None:
 def test_without_a_cap_there_are_no_weights() -> None:
     assert mismatch(totals_of(None, [])) == {}
     expected = {"rollout/logp_diff_mean": 1.6 / 5, "rollout/logp_diff_max": 1.0}
+    expected |= {"rollout/mismatch_kl": KL.mean().item()}
     assert mismatch(totals_of(None, [slice(0, 5)])) == pytest.approx(expected)
 
 
@@ -51,6 +55,7 @@ def test_tokens_without_a_log_probability_of_the_engine_are_counted() -> None:
         {
             "rollout/logp_diff_mean": 20 / 5,
             "rollout/logp_diff_max": 20.0,
+            "rollout/mismatch_kl": (math.expm1(20) - 20) / 5,
             "rollout/importance_mean": (4 + 2) / 5,
             "rollout/importance_clipped": 1 / 5,
             "rollout/logp_missing": 1 / 5,

@@ -147,7 +147,7 @@ def test_compiled_estimators_equal_eager_ones(name: str) -> None:
         ("rs_grpo(beta=0)", "beta"),
         ("bbg(k=1)", "k of adv_estimator 'bbg'"),
         ("mgpo(strength=-1)", "strength"),
-        ("meds(alpha=-1)", "alpha of adv_estimator .meds. must be a number >= 0"),
+        ("meds(alpha=-1)", "adv_estimator .meds.: alpha must be a number >= 0"),
         ("meds", "adv_estimator 'meds' needs counts"),
     ],
 )

@@ -130,7 +130,8 @@ def test_no_more_logits_than_the_workspace() -> None:
         cost = cost_of(
             lambda rows=rows: linear_logprobs(hidden, weight, labels, workspace_bytes=rows * row)[0].sum().backward()
         )
-        assert rows * row <= cost.peak_bytes < rows * row + 64_000
+        padded = 4 * row if rows < 4 else 0  # fewer than four rows are multiplied as four
+        assert rows * row <= cost.peak_bytes < rows * row + padded + 64_000
 
 
 @pytest.mark.parametrize("transposed", [False, True])
