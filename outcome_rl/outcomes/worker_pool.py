@@ -282,7 +282,10 @@ def _environment() -> dict[str, str]:
     # Results of sympy may depend on the order of sets; threads would need address space for nothing.
     fixed = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     paths = [os.fspath(path) for path in sys.path if isinstance(path, str | os.PathLike)]
-    return inherited | fixed | {"PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+    with suppress(FileNotFoundError):  # in a deleted folder, where relative paths name nothing
+        paths = [os.path.abspath(path) for path in paths if path]
+    # Python does not start there with a relative path, such as the mark of an editable installation.
+    return inherited | fixed | {"PYTHONPATH": os.pathsep.join(path for path in paths if os.path.isabs(path))}
 
 
 def _is_open(descriptor: int) -> bool:
