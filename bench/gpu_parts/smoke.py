@@ -58,6 +58,9 @@ def losses() -> None:
         hidden, weight, given = inputs()
         output = linear_policy_loss(hidden, weight, **given, token_loss=token_loss, impl="triton")
         (3 * output.loss).backward()  # type: ignore[no-untyped-call]
+        hidden, weight, given = inputs()
+        output = linear_policy_loss(hidden, weight, **given, token_loss=token_loss, impl="triton", sample_below=0.01)
+        output.loss.backward()  # type: ignore[no-untyped-call]
         logits = (hidden @ weight.t()).detach().requires_grad_()
         output = policy_loss(logits * 1, **given, token_loss=token_loss, impl="triton")
         (3 * output.loss).backward()  # type: ignore[no-untyped-call]

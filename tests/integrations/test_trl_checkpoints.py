@@ -129,7 +129,7 @@ def test_a_checkpoint_of_another_trainer_is_refused(tmp_path: Path) -> None:
         ),
         (
             {"exploration": ExplorationConfig(equivalence="math_verify")},
-            r"made under outcome rule 'canonical/\d', but rule 'canonical/\d.math_verify'",
+            r"made under outcome rule 'canonical/\d+', but rule 'canonical/\d+.math_verify'",
         ),
     ],
     ids=["question ids", "outcome rule"],

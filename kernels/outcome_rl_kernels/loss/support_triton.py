@@ -178,6 +178,8 @@ def _long_sums_kernel(table_ptr, segments_ptr, bounds_ptr, sums_ptr, segments, w
 def kept_logits(hidden_NH: Tensor, weight: Tensor, rows_E: Tensor, ids_E: Tensor) -> Tensor:
     """As in `SupportKernels`."""
     logits_E = torch.empty(len(ids_E), dtype=torch.float32, device=weight.device)
+    # 16 bytes a thread of each row at a time; more loads, as in float32 or odd rows, spill on sm_86 and sm_120.
+    block = 256 if weight.element_size() == 2 and weight.shape[1] % 16 == 0 else 128
     launch(
         _kept_logits_kernel,
         triton.cdiv(len(ids_E), 4),
@@ -190,7 +192,7 @@ def kept_logits(hidden_NH: Tensor, weight: Tensor, rows_E: Tensor, ids_E: Tensor
         entries=len(ids_E),
         width=weight.shape[1],
         BLOCK_E=4,
-        BLOCK_H=min(256, triton.next_power_of_2(weight.shape[1])),
+        BLOCK_H=min(block, triton.next_power_of_2(weight.shape[1])),
         threads=32,
     )
     return logits_E

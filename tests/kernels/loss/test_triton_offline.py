@@ -118,9 +118,9 @@ def test_nothing_spills_and_aligned_rows_take_16_bytes_an_access(target: str, tm
             continue
         # Supports start anywhere.
         is_odd = re.search("50257|511|odd|softmax|token gradients", kernel.launch) is not None
-        is_odd |= target == "gfx942" and "sampled entries" in kernel.launch  # 8 bytes, without which scalars spill
         writes = not re.search("statistics|no gradient|all rows|of a support|sampled entries", kernel.launch)
-        assert (kernel.count(WIDE_LOAD) > 0) == (not is_odd), kernel
+        some = target == "gfx942" and "sampled entries" in kernel.launch  # 8 bytes in part, else scalars spill
+        assert some or (kernel.count(WIDE_LOAD) > 0) == (not is_odd), kernel
         assert kernel.count(WIDE_STORE) > 0 or is_odd or not writes, kernel
         assert not kernel.count("ATOM|RED|atomic|MEMBAR|CCTL"), kernel  # a row belongs to one program
         if target.startswith("sm_"):
