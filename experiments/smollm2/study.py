@@ -77,6 +77,7 @@ class Study(NamedTuple):
     methods: Mapping[str, Sequence[str]]  # -> settings
     rows: Sequence[Row]  # all comparisons that will be judged, as one family
     task: Sequence[str] = ()  # settings of all methods
+    taken: Mapping[str, str] = {}  # method -> the study that has trained it from the same warm starts
 
     @property
     def runs(self) -> Path:
@@ -152,7 +153,7 @@ def read_units(study: Study) -> list[Unit]:
 
 
 def result_file(study: Study, unit: int, method: str) -> Path:
-    return RESULTS / study.name / f"{method}-{unit}.json"
+    return RESULTS / study.taken.get(method, study.name) / f"{method}-{unit}.json"
 
 
 def differences(row: Row, units: Sequence[Unit]) -> list[float]:
