@@ -43,4 +43,4 @@ STUDY = Study("default", countdown.PLAN, METHODS, ROWS, countdown.SETTINGS, take
 
 
 if __name__ == "__main__":
-    sys.exit(run(STUDY, partial(countdown.prepare, STUDY.plan), __doc__))
+    sys.exit(run(STUDY, partial(countdown.prepare, countdown.PLAN), __doc__))
