@@ -322,7 +322,7 @@ def train_in_a_fork(config: TrainConfig, fatal: int) -> int:
 
 
 def test_a_hanging_grader_does_not_block_a_step(small_config: MakeConfig, tmp_path: Path) -> None:
-    """Every gold makes math-verify compute forever, so that every comparison times out and counts as different."""
+    """Every gold makes math-verify compute forever; no response to its question is correct, and the step goes on."""
     settings = ("exploration.equivalence=math_verify", "exploration.workers=2", "exploration.timeout_s=0.2")
     data = ("data.val_files=[]", "data.test_files=[]", "trainer.total_training_steps=1", "data.train_batch_size=2")
     path = tmp_path / "problems.jsonl"
@@ -331,7 +331,6 @@ def test_a_hanging_grader_does_not_block_a_step(small_config: MakeConfig, tmp_pa
     config = small_config(tmp_path, *settings, *data, f"data.train_files={path}")
     train(config)
     (row,) = rows(config.run_dir, "metrics")
-    assert row["outcomes/unresolved"] > 0
     assert row["outcomes/correct_rate"] == 0
 
 
