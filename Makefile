@@ -57,7 +57,7 @@ test-nightly: install ## Run whole studies, runs in several processes, and runs 
 test-gpu: install ## Run the kernels' tests on the GPU of this machine; without one they are interpreted or skipped
 	$(BIN)/python -m pytest tests/kernels -m gpu $(ARGS)
 
-check-gpu: install ## Check without a GPU what a GPU would run: machine code for four targets, operations, memory, turns, bench/gpu.py
+check-gpu: install ## Check without a GPU what a GPU would run: machine code for seven targets, operations, memory, turns, bench/gpu.py
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/kernels tests/bench -m offline -n auto --dist load $(ARGS)
 
 check-versions: $(OLDEST)/.ready ## Run the kernels' tests with the oldest PyTorch and Triton that are supported, in .venv-oldest (5 GB)

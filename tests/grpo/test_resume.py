@@ -322,15 +322,20 @@ def train_in_a_fork(config: TrainConfig, fatal: int) -> int:
 
 
 def test_a_hanging_grader_does_not_block_a_step(small_config: MakeConfig, tmp_path: Path) -> None:
-    """Every gold makes math-verify compute forever; no response to its question is correct, and the step goes on."""
+    """Every gold makes math-verify compute forever, so that every comparison times out and counts as different.
+
+    A gold that our rules bound, such as 9^{9^{9}} alone, is never asked about.
+    """
     settings = ("exploration.equivalence=math_verify", "exploration.workers=2", "exploration.timeout_s=0.2")
     data = ("data.val_files=[]", "data.test_files=[]", "trainer.total_training_steps=1", "data.train_batch_size=2")
     path = tmp_path / "problems.jsonl"
-    rows_of_file = [{"id": i, "problem": "D01 1 @ 1 # 1 =>", "answer": "9^{9^{9}}"} for i in range(2)]
+    gold = r"\sum_{n=1}^{99999999} n^{n}"
+    rows_of_file = [{"id": i, "problem": "D01 1 @ 1 # 1 =>", "answer": gold} for i in range(2)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows_of_file))
     config = small_config(tmp_path, *settings, *data, f"data.train_files={path}")
     train(config)
     (row,) = rows(config.run_dir, "metrics")
+    assert row["outcomes/unresolved"] > 0
     assert row["outcomes/correct_rate"] == 0
 
 

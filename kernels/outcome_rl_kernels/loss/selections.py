@@ -29,7 +29,7 @@ def top_entropy(loss: str | TokenLoss | TokenLossFunction, share: float) -> Toke
     def selected(logps: Tensor, entropies: Tensor, inputs: LossInputs) -> Tensor:
         if len(entropies) == 0:  # no tokens, so no quantile
             return inner(logps, entropies, inputs)
-        levels = entropies.detach()
+        levels = entropies.detach().float()  # as TRL: tokens that differ by the rounding of float64 are equal
         if inputs.active is not None:
             levels = levels.where(inputs.active, torch.nan)
         low = levels < levels.nanquantile(1 - share)

@@ -145,7 +145,7 @@ def test_compiled_estimators_equal_eager_ones(name: str) -> None:
         ("beta_bernoulli", "adv_estimator 'beta_bernoulli' needs counts"),
         ("f_grpo(gamma=-1)", "gamma"),
         ("rs_grpo(beta=0)", "beta"),
-        ("bbg(k=1)", "k of adv_estimator 'bbg'"),
+        ("bbg(k=1)", "adv_estimator .bbg.: k must be an integer >= 2"),
         ("mgpo(strength=-1)", "strength"),
         ("meds(alpha=-1)", "adv_estimator .meds.: alpha must be a number >= 0"),
         ("meds", "adv_estimator 'meds' needs counts"),
