@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from outcome_rl.metrics import SampleSummary, ks_up_to, summarise
+from outcome_rl.metrics import SampleSummary, ks_up_to, majority, summarise
 from outcome_rl.outcomes.extraction.response import final_answer
 from outcome_rl.outcomes.keys import NO_ANSWER, Tag, canonical_text
 from outcome_rl.outcomes.kinds import OutcomeKind, Outcomes, Progress
@@ -189,24 +189,23 @@ def _summary(scored: Sequence[_Scored]) -> SampleSummary:
 
 
 def _question_report(question: Question, keys: NDArray[np.int64], correct: NDArray[np.bool_] | None) -> QuestionReport:
-    found, first, sizes = np.unique(keys[keys != NO_ANSWER], return_index=True, return_counts=True)
-    majority, size, is_right = None, 0, None if correct is None else False
-    if len(found):
-        top = min(range(len(found)), key=lambda i: (-sizes[i], first[i]))
-        at = int(np.flatnonzero(keys == found[top])[0])
-        majority, size = question.answers[at], int(sizes[top])
-        is_right = None if correct is None else bool(correct[at])
+    sizes = Counter(key for key in keys.tolist() if key != NO_ANSWER)
+    voted, size = majority(sizes)
+    answer, is_right = None, None if correct is None else False
+    if voted is not None:
+        at = int(np.flatnonzero(keys == voted)[0])
+        answer, is_right = question.answers[at], None if correct is None else bool(correct[at])
     return QuestionReport(
         question_id=question.question_id,
         gold=question.gold,
         samples=len(keys),
         correct=None if correct is None else int(correct.sum()),
-        distinct=len(found),
+        distinct=len(sizes),
         no_answer=int((keys == NO_ANSWER).sum()),
-        majority=majority,
+        majority=answer,
         majority_samples=size,
         majority_correct=is_right,
-        class_sizes=sizes.tolist(),
+        class_sizes=list(sizes.values()),
     )
 
 

@@ -202,6 +202,15 @@ def summarise(keys: Sequence[ArrayLike], correct: Sequence[ArrayLike]) -> Sample
     )
 
 
+def majority(class_sizes: Mapping[int, int]) -> tuple[int | None, int]:
+    """Return the key of the most frequent answer, the first of equals, and its samples; (None, 0) without an answer.
+
+    Args:
+        class_sizes: key -> samples, in the order in which the answers first came, without `NO_ANSWER`.
+    """
+    return max(class_sizes.items(), key=lambda item: item[1], default=(None, 0))
+
+
 def validation_metrics(
     question_ids: Sequence[Hashable],
     keys: Sequence[int] | None,
@@ -235,7 +244,7 @@ def validation_metrics(
         if keys is not None:
             given = Counter(int(keys[row]) for row in rows if keys[row] != NO_ANSWER)
             found |= {f"diff_at_k/{k}": diff_at_k([*given.values()], k, n=n) for k in ks_up_to(n)}
-            voted = given.most_common(1)[0][0] if given else None
+            voted, _ = majority(given)
             found["majority_correct"] = float(any(keys[row] == voted and correct[row] for row in rows))
             found["no_answer_rate"] = 1 - given.total() / n
         for name, value in found.items():
