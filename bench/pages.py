@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench import decoding, loss_page, math_verify_suite, outcomes, rules, step, vllm_step
+from bench import decoding, loss_page, math_verify_suite, outcomes, rules, sampled, step, vllm_step
 from bench.gpu_parts import page as gpu_page
 from bench.result_file import measured_on
 from bench.step import OURS
@@ -53,6 +53,7 @@ def pages() -> dict[Path, str]:
     tables = {
         "docs/losses.md": {
             "loss": short,
+            "sampled": sampled.table([read(RESULTS / f"sampled-cpu-{threads}.json") for threads in (1, 2)]),
             "gpu": gpu_page.predictions_table(read(RESULTS / "gpu-speed.json"), read(RESULTS / "loss-cuda.json")),
         },
         "docs/counts.md": {"gpu": gpu_page.counts_table(read(RESULTS / "gpu-counts.json"))},

@@ -12,7 +12,7 @@ of hidden states and of the weight, relative in norm, against float64.
 import argparse
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,7 @@ from torch import Tensor
 from bench.accuracy import gradients
 from bench.baselines import BASELINES, COMPILED, Baseline
 from bench.cases import Batch, Case, Spec, make_case
-from bench.result_file import add_out, write_result
+from bench.result_file import add_out, measured_on, write_result
 from outcome_rl_kernels import linear_policy_loss
 from outcome_rl_kernels.backends import in_huge_pages
 
@@ -126,6 +126,22 @@ def _installed() -> list[Baseline]:
 
 def _relative(found: Tensor, exact: Tensor) -> float:
     return float((found.double() - exact).norm() / exact.norm())
+
+
+def table(records: Sequence[dict[str, Any]]) -> str:
+    """Return ratios and errors of result files, one for each number of threads, in Markdown."""
+    heading = ["SmolLM2-135M's own responses, bfloat16", "threads", "dense", "sampled", "sampled, `fp32_logits`"]
+    heading += ["entries a token", "errors, dense", "errors, sampled", "errors, sampled, `fp32_logits`"]
+    lines = [f"| {' | '.join(heading)} |", "|---" * len(heading) + "|"]
+    for name in records[0]["figures"]["sections"]:
+        for record in records:
+            rows = record["figures"]["sections"][name]
+            shown = [rows[f"outcome_rl{suffix}"] for suffix in ("", ", sampled", ", sampled, fp32_logits")]
+            times = [f"{row['ratio']:.2f} ({row['from']:.2f} to {row['to']:.2f})" for row in shown]
+            errors = [f"{row['error_hidden']:.1e}, {row['error_weight']:.1e}" for row in shown]
+            cells = [name, str(record["config"]["threads"]), *times, f"{shown[1]['entries']:.0f}", *errors]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, f"\n{measured_on(records[0])}"]) + "\n"
 
 
 if __name__ == "__main__":
