@@ -267,9 +267,18 @@ def test_truncated_sampling_is_on_policy(setting: str, small_config: MakeConfig,
     assert step["actor/grad_norm"] > 0
 
 
-def test_vllm_returns_no_kept_tokens(small_config: MakeConfig, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="engine=vllm cannot train with rollout"):
-        Trainer(build(small_config(tmp_path, "rollout.top_p=0.9", "rollout.engine=vllm")))
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["rollout.top_p=0.9"], "top_p=0.9 alone: set rollout.top_k too"),
+        (["rollout.top_k=20", "rollout.servers=[http://one:8000]"], "servers do not return the tokens that .* kept"),
+    ],
+)
+def test_what_vllm_cannot_return_is_named(
+    settings: list[str], message: str, small_config: MakeConfig, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        Trainer(build(small_config(tmp_path, "rollout.engine=vllm", *settings)))
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,8 @@ class SamplingConfig:
     )
     top_p: float = setting(
         1.0,
-        "Nucleus sampling; 1 disables it. In training the loss is over the tokens that sampling kept; not with vLLM.",
+        "Nucleus sampling; 1 disables it. In training the loss is over the tokens that sampling kept; with vLLM set "
+        "top_k too, and no servers.",
         gt=0,
         le=1,
     )

@@ -36,6 +36,8 @@ class RolloutEngine(ABC):
     """Whether `start` returns at once, so that the policy can be updated meanwhile (`rollout.overlap`)."""
     returns_support: ClassVar[bool] = False
     """Whether its rollouts hold the tokens that top-p and top-k kept, which the loss of such samples needs."""
+    needs_top_k: ClassVar[bool] = False
+    """Whether it returns kept tokens only with `rollout.top_k`, which bounds their number."""
     needs_gpu: ClassVar[bool] = False
     """Whether each process of a run of several needs a GPU for its engine."""
     uses_servers: ClassVar[bool] = False
@@ -144,6 +146,10 @@ def check_engine(config: TrainConfig, *, trains: bool = True) -> type[RolloutEng
         "not return the tokens that they kept, which the loss needs": (
             trains and rollout.keeps_support and not engine.returns_support
         ),
+        f"{name} cannot train with rollout.top_p={rollout.top_p} alone: set rollout.top_k too, the largest number of "
+        "kept tokens that it returns": (trains and rollout.keeps_support and engine.needs_top_k and rollout.top_k < 1),
+        f"rollout.servers do not return the tokens that rollout.top_p={rollout.top_p} and rollout.top_k="
+        f"{rollout.top_k} kept, which the loss needs": trains and rollout.keeps_support and bool(rollout.servers),
         f"exploration.adv_estimator={config.exploration.adv_estimator} reads log-probabilities of the samples, which "
         f"{name} does not return": trains and "logps" in config.exploration.needs and engine.samples_policy,
         f"{name} cannot sample on rollout.servers": bool(rollout.servers) and not engine.uses_servers,

@@ -26,10 +26,18 @@ def vllm_requests(
         "top_k": sampling.top_k,
         "max_tokens": max_tokens,
         "stop_token_ids": policy.end_token_ids,
-        "logprobs": 0,  # log-probabilities of only the sampled token
+        "logprobs": kept_limit(policy, sampling),  # in addition to the sampled token
     }
     repeated = [prompt for prompt in map(list, prompts) for _ in range(sampling.n)]
     return repeated, [common | {"seed": own_seed} for own_seed in sample_seeds(prompts, sampling.n, seed)]
+
+
+def kept_limit(policy: Policy, sampling: SamplingConfig) -> int:
+    """Return how many log-probabilities vLLM must return with a token for all that were kept to be among them.
+
+    vLLM also keeps the tokens that tie with the last of the k most likely ones, in bfloat16 often several.
+    """
+    return min(2 * sampling.top_k + 8, policy.head.weight.shape[0]) if sampling.keeps_support else 0
 
 
 class Handover:

@@ -6,6 +6,7 @@ import shutil
 import signal
 import tomllib
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ import torch
 from grpo_runs import MakeConfig, MakeOverrides, assert_same_run, invoke, rows
 from safetensors.torch import load_file
 
-from outcome_rl.grpo.config.schema import ModelConfig, SamplingConfig, TrainConfig
+from outcome_rl.grpo.config.schema import ModelConfig, RolloutConfig, SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout import handover, vllm_engine
-from outcome_rl.grpo.rollout.handover import Handover
+from outcome_rl.grpo.rollout.handover import Handover, kept_limit
+from outcome_rl.grpo.rollout.sampling import warper
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.rollout.vllm_engine import NEWEST, OLDEST, check_vllm
 from outcome_rl.grpo.trainer import train
@@ -51,6 +53,52 @@ def test_the_extra_has_the_same_versions() -> None:
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
     (requirement,) = project["optional-dependencies"]["vllm"]
     assert requirement == f"vllm>={OLDEST[0]}.{OLDEST[1]},<{NEWEST[0]}.{NEWEST[1] + 1}"
+
+
+@dataclass
+class FlatLogprobs:
+    """The fields of vLLM's class that are read, with the layout of its samplers: the sampled token, then the best n."""
+
+    start_indices: list[int] = field(default_factory=list)
+    end_indices: list[int] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+
+    def append(self, logps_V: torch.Tensor, token: int, n: int) -> None:
+        self.start_indices.append(len(self.token_ids))
+        best = logps_V.topk(n)
+        self.token_ids += [token, *best.indices.tolist()]
+        self.logprobs += [logps_V[token].item(), *best.values.tolist()]
+        self.end_indices.append(len(self.token_ids))
+
+
+@pytest.mark.parametrize("settings", [{"top_k": 5}, {"top_k": 30, "top_p": 0.9}, {"top_k": 500, "top_p": 0.9}], ids=str)
+def test_kept_tokens_of_vllms_log_probabilities(settings: dict[str, Any]) -> None:
+    """Those whose logits the filters left."""
+    policy, sampling = Policy.load(ModelConfig(path="toy", device="cpu")), RolloutConfig(temperature=1.5, **settings)
+    limit, V = kept_limit(policy, sampling), policy.head.weight.shape[0]
+    generator = torch.Generator().manual_seed(0)
+    logits_TV = warper(sampling)(3 * torch.randn(40, V, generator=generator))
+    tokens = torch.multinomial(logits_TV.softmax(dim=-1), 1, generator=generator)[:, 0].tolist()
+    flat = FlatLogprobs()
+    for logps_V, token in zip(logits_TV.log_softmax(dim=-1), tokens, strict=True):
+        flat.append(logps_V, token, limit)
+    logps, kept = vllm_engine._logps_and_kept(flat, sampling)
+    assert kept == [row.isfinite().nonzero()[:, 0].tolist() for row in logits_TV]
+    assert logps == logits_TV.log_softmax(dim=-1)[torch.arange(40), tokens].tolist()
+    assert vllm_engine._logps_and_kept(flat, SamplingConfig()) == (logps, None)
+
+
+def test_kept_tokens_that_vllm_did_not_return_are_an_error() -> None:
+    """It keeps all tokens that tie with the last of the k: more than it was asked for, if all tie."""
+    policy, sampling = Policy.load(ModelConfig(path="toy", device="cpu")), RolloutConfig(top_k=2)
+    V, limit = policy.head.weight.shape[0], kept_limit(policy, sampling)
+    tied, all_tied = FlatLogprobs(), FlatLogprobs()
+    tied.append(torch.full((V,), -torch.inf).index_fill(0, torch.arange(limit), 0.0).log_softmax(0), 3, limit)
+    assert vllm_engine._logps_and_kept(tied, sampling)[1] == [[*range(limit)]]
+    all_tied.append(torch.zeros(V).log_softmax(0), 3, limit)
+    with pytest.raises(ValueError, match=r"top_k=2: vLLM kept more than 1\d tokens"):
+        vllm_engine._logps_and_kept(all_tied, sampling)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
