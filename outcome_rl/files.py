@@ -27,6 +27,7 @@ MANIFEST = "MANIFEST"
 _SCRATCH = ".unfinished-"
 _DIRECT = re.compile(r"/dev/(?:stdout|stderr|fd/.*)|/proc/.*")
 _ABANDONED_S = 86_400.0
+_OCCUPIED = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR}
 _ATTEMPTS = 10  # to replace a folder that other writers replace, too
 
 
@@ -78,7 +79,8 @@ def atomic_folder(path: str | os.PathLike[str], *, replace: bool = False) -> Ite
         raise FileExistsError(f"{path} exists, and nothing is overwritten; remove it or choose another folder")
     path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    _put_back(path)
+    with suppress(OSError):  # another writer does it, too
+        _put_back(path)
     scratch = _scratch(path)
     _remove(scratch)
     scratch.mkdir()
@@ -88,8 +90,8 @@ def atomic_folder(path: str | os.PathLike[str], *, replace: bool = False) -> Ite
             _sync(inner)
         try:
             scratch.rename(path)
-        except OSError:
-            if not (replace and path.exists()):
+        except OSError as error:
+            if not replace or error.errno not in _OCCUPIED:
                 raise
             _exchange(scratch, path)
         _sync(path.parent)

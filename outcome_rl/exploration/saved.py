@@ -2,6 +2,7 @@
 
 import gc
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -83,11 +84,13 @@ def is_whole(entries: CountEntries, texts: Mapping[str, Mapping[int, str]]) -> b
 
 def check_replaceable(folder: Path) -> None:
     """Check that a folder may be replaced: it does not exist, or holds only a saved state and files of the system."""
-    if not folder.exists():
+    try:  # one look, because another writer may move the folder at any time
+        names = os.listdir(folder)
+    except FileNotFoundError:
         return
-    if not folder.is_dir():
-        raise FileExistsError(f"{folder} is a file; save into a folder")
-    if others := {one.name for one in folder.iterdir() if not one.name.startswith(_OF_SYSTEM)} - {*FILES}:
+    except NotADirectoryError:
+        raise FileExistsError(f"{folder} is a file; save into a folder") from None
+    if others := {name for name in names if not name.startswith(_OF_SYSTEM)} - {*FILES}:
         raise FileExistsError(
             f"{folder} holds other files, such as {min(others)!r}, which would be lost; save into a folder of its own, "
             f"such as {folder / 'exploration'}"
@@ -156,12 +159,13 @@ def read_unreplaced(folder: Path, read: Callable[[Path], T], discard: Callable[[
     Raises:
         FileNotFoundError, ValueError: as `read` does, or the folder was replaced every time.
     """
-    for _ in range(MAX_READS):
+    for attempt in range(1, MAX_READS + 1):
         seal = _seal(folder)
         try:
             result = read(standing(folder))
-        except Exception:  # a file that shrinks while it is read has errors of its own
-            if _seal(folder) == seal:
+        except Exception as error:  # a file that shrinks while it is read has errors of its own
+            moved = isinstance(error, FileNotFoundError)  # perhaps, between two renames, and put back since
+            if _seal(folder) == seal and (not moved or attempt == MAX_READS):
                 raise
             continue
         if _seal(folder) == seal:
