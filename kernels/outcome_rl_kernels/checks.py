@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+MASKS = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)  # what tokenizers and stacks give
 
 
 def shape_text(tensor: Tensor) -> str:
@@ -80,6 +81,23 @@ def check_shape_of(name: str, value: Tensor, other_name: str, other: Tensor) -> 
     if value.shape != other.shape:
         raise ValueError(f"{name} must have the shape of {other_name}, {shape_text(other)}; got {shape_text(value)}")
     return value
+
+
+def as_mask(name: str, value: object, other_name: str = "", other: Tensor | None = None) -> Tensor:
+    """Return a bool mask, from bool or integers 0 and 1; with `other`, of its device and shape.
+
+    On a GPU every integer but 0 is True: looking for others would synchronise.
+    """
+    if isinstance(value, Tensor) and value.dtype not in MASKS:
+        got = dtype_text([value.dtype])
+        raise TypeError(f"{name} must be bool, or integers 0 and 1; got {got}. Use {name}.bool()")
+    mask = check_tensor(name, value, MASKS) if other is None else check_like(name, value, MASKS, other_name, other)
+    if mask.dtype == torch.bool:
+        return mask
+    if is_readable(mask) and ((mask != 0) & (mask != 1)).any():
+        wrong = mask[(mask != 0) & (mask != 1)][0].item()
+        raise ValueError(f"{name} must be bool, or integers 0 and 1; got {wrong}. Use {name} > 0")
+    return mask.bool()
 
 
 def check_like(name: str, value: object, dtypes: tuple[torch.dtype, ...], other_name: str, other: Tensor) -> Tensor:

@@ -196,22 +196,21 @@ class Explorer:
             totals, _ = self._totals().after(questions_N, keys_N, correct_N, past)
             self._count(counted, _Commit(self.counts, totals, reading, self.batches))
 
-    def seen(self, question_id: str) -> list[tuple[str | None, int]]:
+    def seen(self, question_id: str | int) -> list[tuple[str | None, int]]:
         """List the outcomes sampled for a question so far, the most frequent first.
 
         Returns:
             `(answer, count)`: the text of one representative answer of each outcome class, None for "no answer".
 
         Raises:
-            TypeError: the id is no string.
+            TypeError: the id is neither text nor an integer.
         """
-        if not isinstance(question_id, str):
-            raise TypeError(f"question_id must be a string; got {question_id!r} ({type(question_id).__name__})")
+        key, question_id = question_key(question_id), str(question_id)
         with self._lock:
             self._finish()
             texts: dict[int, str | None] = {**self._facts.texts.get(question_id, {}), NO_ANSWER: None}
             keys_A = torch.tensor(list(texts), device=self.counts.device)
-            counts_A = self.counts.lookup(torch.full_like(keys_A, question_key(question_id)), keys_A).tolist()
+            counts_A = self.counts.lookup(torch.full_like(keys_A, key), keys_A).tolist()
         found = [(text, count) for text, count in zip(texts.values(), counts_A, strict=True) if count > 0]
         return sorted(found, key=lambda outcome: (-outcome[1], outcome[0] or ""))
 

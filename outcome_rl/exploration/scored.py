@@ -18,7 +18,7 @@ from outcome_rl.exploration.columns import move
 from outcome_rl.outcomes.answer_mask import Tokenizer, answer_mask
 from outcome_rl.outcomes.extraction.answer import Answer
 from outcome_rl.outcomes.keys import NO_ANSWER
-from outcome_rl_kernels.checks import check_tensor
+from outcome_rl_kernels.checks import as_mask
 from outcome_rl_kernels.loss.types import AnswerMaskMode
 
 
@@ -148,7 +148,7 @@ class Scored:
         "bonus" has `advantages`. Under "all" the stack must also drop these tokens from its loss.
 
         Args:
-            answer_mask: (N, T) bool, from `answer_mask`.
+            answer_mask: (N, T) bool or integers 0 and 1, from `answer_mask`.
 
         Returns:
             (N, T) on the device of `answer_mask`.
@@ -156,7 +156,7 @@ class Scored:
         Raises:
             TypeError, ValueError: the mask has another dtype or shape.
         """
-        check_tensor("answer_mask", answer_mask, (torch.bool,))
+        answer_mask = as_mask("answer_mask", answer_mask)
         if answer_mask.dim() != 2 or len(answer_mask) != len(self.advantages):
             raise ValueError(
                 f"answer_mask must have shape (N, T) with N = {len(self.advantages)} responses; got "

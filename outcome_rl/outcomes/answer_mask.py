@@ -57,12 +57,14 @@ def answer_mask(
         (N, T) bool, True on answer tokens, on the device of `completion_ids` (for sequences: on the CPU).
 
     Raises:
-        TypeError: the ids are not rows of integers, or an answer is not an `Answer`.
+        TypeError: the tokenizer is none, the ids are not rows of integers, or an answer is not an `Answer`.
         ValueError: if the number of answers differs from that of the completions, or an answer is not in its
             completion's text at its span.
     """
     import torch
 
+    if not hasattr(tokenizer, "decode"):
+        raise TypeError(f"tokenizer must have a method decode, as those of transformers do; got {tokenizer!r}")
     _check_rows(completion_ids)
     for i, answer in enumerate(answers):
         if answer is not None and not isinstance(answer, Answer):

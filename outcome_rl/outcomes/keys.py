@@ -130,6 +130,9 @@ def hash_key(text: str) -> int:
 
 def equivalent(a: str, b: str) -> bool:
     """Return whether two answers have the same canonical text and so the same key: a true equivalence relation."""
+    for name, answer in (("a", a), ("b", b)):
+        if not isinstance(answer, str):
+            raise TypeError(f"{name} must be a str; got {answer!r} ({type(answer).__name__}). Use str({name})")
     return canonical_text(a) == canonical_text(b)
 
 

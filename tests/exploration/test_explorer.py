@@ -4,6 +4,7 @@ import math
 import re
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from random import Random
@@ -393,7 +394,11 @@ def test_settings_go_over_the_configuration() -> None:
         ({"group_ids": ["g"]}, "group_ids"),
         ({"group_ids": ["g", "h", "h"]}, "group_ids must name groups of one question each"),
         ({"golds": ["1", "2", "2"]}, "golds must agree for a question: question 'q'"),
-        ({"question_ids": ["q", 1, "r"]}, "strings"),
+        ({"question_ids": ["q", 1.5, "r"]}, "strings"),
+        ({"question_ids": ["q", True, "r"]}, r"got True \(bool\)"),
+        ({"golds": ["1", True, "2"]}, "golds must be strings.*finite number"),
+        ({"golds": [1.0, math.nan, 2.0]}, "golds must be strings; got nan"),
+        ({"golds": [torch.tensor(1)] * 3}, r"Use \.tolist"),
         ({"question_ids": [" ", " ", "r"]}, "blank"),
         ({"rewards": [1.0, 0.0]}, "rewards must be 3 finite"),
         ({"rewards": [1.0, math.nan, 0.0]}, "1 that are not finite"),
@@ -419,6 +424,23 @@ def test_wrong_arguments_are_refused_and_nothing_is_counted(change: dict[str, An
         explorer.score(**(right | change))
     assert len(explorer.counts) == 0
     assert explorer.solved == {}
+
+
+@pytest.mark.parametrize("column", [list, np.array, torch.tensor])
+def test_numbers_whose_meaning_is_plain_are_texts(column: Callable[[list[float]], Any]) -> None:
+    responses = [text(1), r"\boxed{1/2}", text(7)]
+    explorer, same = Explorer(), Explorer()
+    scored = explorer.score(column([3, 3, 4]), responses, column([0.5, 0.5, 7.0]))
+    wanted = same.score(["3", "3", "4"], responses, ["0.5", "0.5", "7.0"])
+    assert scored.correct.tolist() == wanted.correct.tolist() == [False, True, True]
+    assert explorer.seen(3) == same.seen("3")
+
+
+def test_a_mask_of_integers_is_that_of_bools() -> None:
+    scored = Explorer().score(["q"] * 2, [text(1), text(2)], ["1"] * 2)
+    mask = torch.tensor([[True, False, True], [False, True, True]])
+    for dtype in (torch.uint8, torch.int64):
+        assert torch.equal(scored.token_advantages(mask.to(dtype)), scored.token_advantages(mask))
 
 
 def test_solved_questions_cannot_be_changed_from_outside() -> None:
@@ -508,7 +530,8 @@ def test_a_config_of_another_type_is_refused(config: Any) -> None:
 @pytest.mark.parametrize(
     ("mask", "named"),
     [
-        (torch.zeros(2, 3), "must have dtype bool"),
+        (torch.zeros(2, 3), r"must be bool, .*; got float32\. Use answer_mask\.bool"),
+        (torch.full((2, 3), 2), "answer_mask must be bool, or integers 0 and 1; got 2"),
         (torch.zeros(3, 3, dtype=torch.bool), "with N = 2"),
         (torch.zeros(2, dtype=torch.bool), "shape"),
         (None, "answer_mask"),

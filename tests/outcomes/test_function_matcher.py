@@ -118,9 +118,9 @@ def test_an_empty_gold_is_none_until_a_call_gives_one() -> None:
         ((["q"], ["a", "b"], None), ValueError),
         ((["q"], ["a"], ["a", "b"]), ValueError),
         ((["q"], ["a"], None, [{}, {}]), ValueError),
-        (([1], ["a"], None), TypeError),
+        (([1.5], ["a"], None), TypeError),
         ((["q"], [None], None), TypeError),
-        ((["q"], ["a"], [1]), TypeError),
+        ((["q"], ["a"], [True]), TypeError),
     ],
 )
 def test_wrong_columns_are_refused(arguments: Any, error: type[Exception]) -> None:

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -551,6 +552,12 @@ def test_same_keys_in_threads_and_other_processes(without_gmpy2: bool) -> None:
         check=True,
     )
     assert output.stdout.splitlines() == [canonical_text(answer) for answer in answers]
+
+
+@pytest.mark.parametrize(("pair", "named"), [((1, "1"), r"a must be a str; got 1 \(int\)"), (("1", None), "b must be")])
+def test_equivalent_names_the_argument(pair: tuple[Any, Any], named: str) -> None:
+    with pytest.raises(TypeError, match=named):
+        equivalent(*pair)
 
 
 def test_type_error_names_the_type() -> None:

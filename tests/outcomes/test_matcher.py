@@ -207,8 +207,10 @@ def test_invalid_arguments_are_named() -> None:
     matcher = OutcomeMatcher()
     with pytest.raises(ValueError, match="responses must have one entry per response"):
         matcher.classify(["q"], ["a", "b"], ["1"])
-    with pytest.raises(TypeError, match=r"question_ids must be strings; got 7 \(int\)\. Use str"):
-        matcher.classify([7], ["a"], ["1"])  # type: ignore[list-item]
+    with pytest.raises(
+        TypeError, match=r"question_ids must be strings; got 7\.5 \(float\)\. Pass outcome_rl\.question_id"
+    ):
+        matcher.classify([7.5], ["a"], ["1"])  # type: ignore[list-item]
     with pytest.raises(TypeError, match=r"None \(NoneType\)"):
         matcher.classify(["q"], ["a"], [None])  # type: ignore[list-item]
 

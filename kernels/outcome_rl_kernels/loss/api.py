@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from outcome_rl_kernels.backends import Impl, choose
-from outcome_rl_kernels.checks import FLOATS, check_like, check_number, check_tensor, shape_text
+from outcome_rl_kernels.checks import FLOATS, as_mask, check_number, check_tensor, shape_text
 from outcome_rl_kernels.loss.aggregate import metrics
 from outcome_rl_kernels.loss.fused import fused_linear_policy_loss, fused_policy_loss
 from outcome_rl_kernels.loss.inputs import Rows, check_head, check_sampling, check_workspace, denominator, token_batch
@@ -108,9 +108,11 @@ def linear_policy_loss(
         hidden: (B, T, H), or packed (N, H) with `cu_seqlens`; `hidden[t]` predicts `labels[t]`, so the caller shifts.
         weight: (V, H), the lm_head weight, in the dtype of `hidden`.
         labels: (B, T) or (N,) int64 in [0, V); any value where `mask` is False.
-        advantages: per sequence, (B,), or per token; a prompt's advantage must be repeated for its samples. Packed
-            sequences: if S equals N, a tensor (S,) is read as one value per sequence.
-        mask: bool like `labels`, True on completion tokens. Other rows have no influence, even if they hold NaN.
+        advantages: per sequence, (B,), or per token; a prompt's advantage must be repeated for its samples. They are
+            finite where `mask` is True, which only the CPU checks. Packed sequences: if S equals N, a tensor (S,) is
+            read as one value per sequence.
+        mask: bool or integers 0 and 1 like `labels`, True on completion tokens. Other rows have no influence, even if
+            they hold NaN.
         bias: (V,) or None.
         support: (offsets (N + 1,), token_ids (E,)), both int64: the tokens that the sampler kept for each of the N
             tokens of `labels`, flattened; token n kept `token_ids[offsets[n] : offsets[n + 1]]`, its label among them,
@@ -151,7 +153,7 @@ def linear_policy_loss(
             formulas and sources); or your function `(logps, entropies, inputs) -> losses`, or a `TokenLoss` of it.
         bonuses: exploration bonuses, already times their coefficient, (B,) or per token; added to the advantages.
             Default None.
-        answer_mask: bool like `labels`, True on the tokens of the final answer. Default None.
+        answer_mask: like `mask`, True on the tokens of the final answer. Default None.
         answer_mask_mode: what `answer_mask` removes: "policy" (default) the policy term, "bonus" only the bonus, "all"
             the token itself with its share of the denominator, "none" nothing.
         ref_logps: log-probabilities of the labels under the reference policy, like `labels`. Needed where `beta` is not
@@ -307,8 +309,8 @@ def loss_normalizer(
     micro-batches.
 
     Args:
-        mask: (B, T) bool, True on completion tokens.
-        answer_mask: (B, T) bool or None; counts only with `answer_mask_mode="all"`.
+        mask: (B, T) bool or integers 0 and 1, True on completion tokens.
+        answer_mask: like `mask`, or None; counts only with `answer_mask_mode="all"`.
         answer_mask_mode, loss_agg: the values that the loss is called with.
         horizon: length in the denominator of "seq-mean-token-sum-norm"; default T. A constant such as the longest
             allowed completion keeps the scale of the loss over training.
@@ -320,14 +322,14 @@ def loss_normalizer(
     Raises:
         TypeError, ValueError: an argument has the wrong type, dtype, shape or device.
     """
-    check_tensor("mask", mask, (torch.bool,))
+    mask = as_mask("mask", mask)
     if mask.dim() != 2:
         raise ValueError(f"mask must have shape (B, T); got {shape_text(mask)}")
     if horizon is not None:
         check_number("horizon", horizon, least=1)
     settings = LossSettings(answer_mask_mode=answer_mask_mode, loss_agg=loss_agg)
     if answer_mask is not None and settings.answer_mask_mode == "all":
-        mask = mask & ~check_like("answer_mask", answer_mask, (torch.bool,), "mask", mask)
+        mask = mask & ~as_mask("answer_mask", answer_mask, "mask", mask)
     return denominator(mask.sum(dim=1), settings.loss_agg, mask.shape[1] if horizon is None else horizon)
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_type_hints
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.checks import FLOATS, check_like, check_number, check_tensor, is_readable, shape_text
+from outcome_rl_kernels.checks import FLOATS, as_mask, check_like, check_number, check_tensor, is_readable, shape_text
 from outcome_rl_kernels.loss.losses import check_settings, is_built_in, token_loss_of
 from outcome_rl_kernels.loss.ratios import count_by_sequence, mean_by_sequence
 from outcome_rl_kernels.loss.types import (
@@ -69,7 +69,7 @@ def token_batch(
     sequences = _sequences(labels, cu_seqlens)
 
     def mask_like_labels(name: str, value: Tensor) -> Tensor:
-        return savable(check_like(name, value, (torch.bool,), "labels", labels)).reshape(-1)
+        return savable(as_mask(name, value, "labels", labels)).reshape(-1)
 
     # With as many sequences as tokens, a column (N,) holds one number per sequence.
     is_ambiguous = labels.shape == (sequences.number,)
@@ -84,12 +84,14 @@ def token_batch(
         return savable(value.detach().to(dtype))
 
     if mask is None:
-        raise TypeError("mask must be a torch.Tensor; got None. For all tokens use torch.ones_like(labels).bool()")
+        raise TypeError("mask must be a torch.Tensor; got None. For all tokens use torch.ones_like(labels)")
     counted = mask_like_labels("mask", mask)
     rewards = numbers("advantages", advantages, per_sequence=True)
     if rewards is None:
         raise TypeError("advantages must be a torch.Tensor; got None. group_advantages computes them from rewards")
     extra = numbers("bonuses", bonuses, per_sequence=True)
+    _check_finite("advantages", rewards, counted)
+    _check_finite("bonuses", extra, counted)
     if answer_mask is not None:
         answer_mask = mask_like_labels("answer_mask", answer_mask)
         if chosen.answer_mask_mode == "all":
@@ -207,6 +209,19 @@ def check_labels(labels_N: Tensor, active_N: Tensor | None, vocabulary: int) -> 
         raise ValueError(
             f"labels of active tokens must lie in [0, {vocabulary}); got {int(labels_N[position])} at flat position "
             f"{position}. Tokens to be ignored need mask = False"
+        )
+
+
+def _check_finite(name: str, values_N: Tensor | None, counted_N: Tensor) -> None:
+    """Refuse numbers of active tokens that are not finite; on the CPU only, as for labels."""
+    if values_N is None or not is_readable(values_N):
+        return
+    bad_N = ~values_N.isfinite() & counted_N
+    if bad_N.any():
+        position = int(bad_N.nonzero()[0])
+        raise ValueError(
+            f"{name} must be finite on active tokens; got {float(values_N[position])} at flat position {position}. "
+            "Give a sequence without one 0, or leave it out of the mask"
         )
 
 

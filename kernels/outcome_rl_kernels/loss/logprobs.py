@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from outcome_rl_kernels.backends import Backend, Impl, choose
-from outcome_rl_kernels.checks import FLOATS, check_like, check_number, check_tensor
+from outcome_rl_kernels.checks import FLOATS, as_mask, check_number, check_tensor
 from outcome_rl_kernels.loss.chunked_head import HeadGradients, LogitChunks, empty_gradients, rows_of_mask, spread
 from outcome_rl_kernels.loss.fused import is_traced, refuse_second_derivatives
 from outcome_rl_kernels.loss.inputs import check_head, check_labels, check_workspace, savable
@@ -53,8 +53,8 @@ def linear_logprobs(
         vocab_group: ranks among which the vocabulary is sharded, as for `linear_policy_loss`.
         temperature: > 0, divides the logits.
         softcap: > 0, bounds the logits before the division; None (default) is no bound.
-        mask: bool like `labels`; rows where it is False cost nothing and return 0. This synchronises with the GPU
-            once, to know how many there are.
+        mask: bool or integers 0 and 1 like `labels`; rows where it is False cost nothing and return 0. This
+            synchronises with the GPU once, to know how many there are.
         return_entropy: also return `-sum_v p_v log p_v` in nats.
         workspace_bytes, fp32_logits: as for `linear_policy_loss`.
         impl: "reference" is plain PyTorch on all logits at once; "native" on the CPU (float32, bfloat16) and "triton"
@@ -79,7 +79,7 @@ def linear_logprobs(
     check_workspace(workspace_bytes)
     labels_N, mask_N = labels.reshape(-1), None
     if mask is not None:
-        mask_N = savable(check_like("mask", mask, (torch.bool,), "labels", labels)).reshape(-1)
+        mask_N = savable(as_mask("mask", mask, "labels", labels)).reshape(-1)
     if support is not None:
         support = check_support(support, labels_N, mask_N, weight.shape[0])
     chosen, _ = choose("linear_logprobs", impl, hidden.device, head.hidden.dtype)

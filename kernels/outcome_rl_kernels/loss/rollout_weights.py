@@ -21,7 +21,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.checks import FLOATS, check_choice, check_like, check_number, check_tensor
+from outcome_rl_kernels.checks import FLOATS, as_mask, check_choice, check_like, check_number, check_tensor
 from outcome_rl_kernels.loss.types import LOG_RATIO_CLAMP
 
 
@@ -42,7 +42,7 @@ def rollout_weights(
         logps: (B, T), or any shape for tokens; log-probabilities of the sampled tokens under the policy.
         rollout_logps: like `logps`, under the engine that sampled; NaN where the engine returned none, as some do late
             in training for tokens of probability near 1.
-        mask: bool like `logps`, True on completion tokens; needed for sequences.
+        mask: bool or integers 0 and 1 like `logps`, True on completion tokens; needed for sequences.
         level: the ratio of a token, or of a whole sequence.
         outside: a ratio outside [low, high] is moved to the nearer bound, or its weight is 0.
         low, high: bounds of the ratio, 0 <= low <= high.
@@ -60,7 +60,7 @@ def rollout_weights(
     if not 0 <= check_number("low", low) <= high:
         raise ValueError(f"low and high must satisfy 0 <= low <= high; got {low} and {high}")
     if mask is not None:
-        check_like("mask", mask, (torch.bool,), "logps", logps)
+        mask = as_mask("mask", mask, "logps", logps)
     log_ratios = (logps - rollout_logps).masked_fill(rollout_logps.isnan(), 0)
     if level == "sequence":
         if mask is None or logps.dim() != 2:

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -298,7 +299,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         batch = Batch(
             names,
             responses,
-            all_golds if all(isinstance(gold, str) for gold in all_golds) else None,
+            all_golds if all(isinstance(gold, str | Real) for gold in all_golds) else None,
             (self._rewards * self.reward_weights.to(self._rewards)).nansum(dim=1).cpu(),
             rows=all_rows if self.explorer.matcher.needs_row else None,
             correct=self._correct_by_reward(unscored),

@@ -153,7 +153,6 @@ def test_tokens_that_cannot_contribute_have_no_loss_and_no_gradient(
         ({"bonuses": vec(-1, 0, 0, 0, 0)}, [1, 2]),  # cancels the advantage
         ({"answer_mask": torch.tensor([False, False, True, False, True])}, [0, 1]),
         ({"rollout_weights": vec(1, 0, 1, 1, 1)}, [0, 2]),
-        ({"advantages": vec(1, 1, 1, math.nan, 0)}, [0, 1, 2, 3]),  # NaN must reach the loss
     ],
 )
 def test_which_tokens_contribute(change: dict[str, Tensor], contributing: list[int]) -> None:
@@ -168,6 +167,13 @@ def test_which_tokens_contribute(change: dict[str, Tensor], contributing: list[i
     assert found(entropy_coef=0.1) == [0, 1, 2, 3, 4]
     whole = [3, 4] if any(i > 2 for i in contributing) else []
     assert found(old_logps=zeros, token_loss="gspo") == [0, 1, 2, *whole]  # each has its part in the ratio
+
+
+def test_a_broken_advantage_reaches_the_loss() -> None:
+    """On a GPU, where nothing looks at the numbers."""
+    batch = batch_of([3, 2], advantages=vec(1, 1, 1, 0, 0))
+    broken = batch._replace(inputs=batch.inputs._replace(advantages=vec(1, 1, 1, math.nan, 0)))
+    assert contributing_tokens(broken).tolist() == [True, True, True, True, False]
 
 
 @pytest.mark.parametrize(

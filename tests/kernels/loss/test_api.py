@@ -12,7 +12,14 @@ from loss_cases import AGGREGATIONS, needs_native
 from torch import Tensor
 from torch._subclasses import FakeTensorMode
 
-from outcome_rl_kernels import PolicyLossOutput, linear_policy_loss, loss_normalizer, policy_loss
+from outcome_rl_kernels import (
+    PolicyLoss,
+    PolicyLossOutput,
+    linear_logprobs,
+    linear_policy_loss,
+    loss_normalizer,
+    policy_loss,
+)
 
 IMPLS = ["reference", pytest.param("native", marks=needs_native)]
 
@@ -266,6 +273,32 @@ def test_on_policy_gradient_is_reinforce() -> None:
     assert output.metrics["ratio_mean"].item() == 1
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.int64])
+def test_masks_of_integers_are_those_of_bools(dtype: torch.dtype) -> None:
+    call, masks = inputs(), ("mask", "answer_mask")
+    whole = {name: call[name].to(dtype) for name in masks}
+    for same, wanted in zip(grads(call | whole), grads(call), strict=True):
+        if isinstance(wanted, torch.Tensor):
+            assert torch.equal(same, wanted)
+    logits, others = call["hidden"] @ call["weight"].T, (call["labels"], call["advantages"])
+    losses = [PolicyLoss()(logits, *others, mask).loss for mask in (whole["mask"], call["mask"])]
+    assert torch.equal(*losses)
+    pair = [
+        linear_logprobs(call["hidden"], call["weight"], others[0], mask=mask)[0]
+        for mask in (whole["mask"], call["mask"])
+    ]
+    assert torch.equal(*pair)
+    of = [loss_normalizer(*each, answer_mask_mode="all") for each in (whole.values(), (call[name] for name in masks))]
+    assert torch.equal(*of)
+
+
+def test_an_advantage_outside_the_mask_may_be_nan() -> None:
+    call = inputs()
+    per_token = call["advantages"][:, None].expand(call["labels"].shape)
+    held = per_token.masked_fill(~call["mask"], math.nan)
+    assert torch.equal(grads(call | {"advantages": held})[2], grads(call | {"advantages": per_token})[2])
+
+
 class TestErrors:
     @pytest.mark.parametrize(
         ("change", "error", "message"),
@@ -275,7 +308,22 @@ class TestErrors:
             ({"advantages": [1.0]}, TypeError, r"advantages must be a torch\.Tensor; got list\. Use torch\.as_tensor"),
             ({"advantages": None}, TypeError, r"advantages must be a torch\.Tensor; got None\. group_advantages"),
             ({"mask": None}, TypeError, r"mask must be .*; got None\. For all tokens use torch\.ones_like\(labels\)"),
-            ({"mask": torch.ones(B, T)}, TypeError, r"mask must have dtype bool; got float32\. Use mask\.bool\(\)"),
+            ({"mask": torch.ones(B, T)}, TypeError, r"mask must be bool, .*; got float32\. Use mask\.bool\(\)"),
+            (
+                {"mask": torch.full((B, T), 2)},
+                ValueError,
+                "mask must be bool, or integers 0 and 1; got 2. Use mask > 0",
+            ),
+            (
+                {"advantages": torch.tensor([1.0] * (B - 1) + [math.inf], dtype=torch.float64)},
+                ValueError,
+                r"advantages must be finite on active tokens; got inf at flat position \d+\. Give",
+            ),
+            (
+                {"bonuses": torch.full((B,), math.nan, dtype=torch.float64)},
+                ValueError,
+                "bonuses must be finite on active tokens; got nan",
+            ),
             ({"epsilon": 0.2}, TypeError, r"argument 'epsilon'; did you mean .*\?; it has .*epsilon_low, epsilon_high"),
             ({"bonus": torch.ones(B)}, TypeError, "unexpected keyword argument 'bonus'; did you mean 'bonuses'"),
             ({"weight": torch.nn.Linear(H, V)}, TypeError, r"got Linear\. Pass its parameter, such as lm_head\.weight"),

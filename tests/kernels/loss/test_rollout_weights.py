@@ -31,6 +31,7 @@ MASK = torch.tensor([[True, True, True], [True, True, False]])
 def test_by_hand(options: dict[str, Any], expected: list[Any]) -> None:
     found = rollout_weights(LOGPS, LOGPS - RATIOS.log(), MASK, **options)
     torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64))
+    assert torch.equal(rollout_weights(LOGPS, LOGPS - RATIOS.log(), MASK.int(), **options), found)
 
 
 @pytest.mark.parametrize("level", ["token", "sequence"])
