@@ -27,7 +27,7 @@ tokenizer = AutoTokenizer.from_pretrained(path)
 head = read_head(model)  # weight, bias, and what the model does to its logits
 problems = DialectTask().problems("train")
 optimizer = torch.optim.AdamW(model.parameters(), lr=2e-4)
-explorer = Explorer(bonus="batch", coef=0.2)  # counts, kept over training
+explorer = Explorer()  # MaxRL with the Batch bonus; its counts are kept over training
 
 for step in range(steps):
     # Sample n responses to each question, from the policy's own distribution.

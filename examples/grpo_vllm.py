@@ -53,7 +53,7 @@ def main() -> None:
     model.eval()  # dropout would make the policy of the update another than that of the rollout
     head = read_head(model)
     problems = read_problems(options)
-    explorer = Explorer(bonus=options.bonus, coef=options.coef, device=options.device)
+    explorer = Explorer(adv_estimator=options.estimator, bonus=options.bonus, coef=options.coef, device=options.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr, weight_decay=0.0)
     open_engine = vllm_engine if options.engine == "vllm" else transformers_engine
     generate = open_engine(model, tokenizer, dtype, options)
@@ -262,7 +262,8 @@ def parse() -> argparse.Namespace:
     engine = "vllm" if find_spec("vllm") else "transformers"
     parser.add_argument("--engine", choices=("vllm", "transformers"), default=engine, help="%(default)s here")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--bonus", default="batch", help="%(default)s; none, ucb, ucb_mean, ucb_con, ...")
+    parser.add_argument("--estimator", default="", help="such as 'pkpo(k=4)', for pass@k (MaxRL with the Batch bonus)")
+    parser.add_argument("--bonus", default="", help="none, ucb, ucb_mean, ucb_con, batch, ...: with GRPO")
     parser.add_argument("--coef", type=float, default=0.2, help="coefficient of the bonus (%(default)s)")
     parser.add_argument("--steps", type=int, default=20, help="%(default)s")
     parser.add_argument("--questions", type=int, default=32, help="questions in a step (%(default)s)")

@@ -26,7 +26,7 @@ n, num_questions = 8, arguments.questions
 
 tokenizer = AutoTokenizer.from_pretrained(arguments.model)
 problems = DialectTask().problems("train")
-explorer = Explorer(bonus="batch", coef=0.2)  # counts, kept over training
+explorer = Explorer()  # MaxRL with the Batch bonus; its counts are kept over training
 service = tinker.ServiceClient(base_url=arguments.base_url)
 trainer = service.create_lora_training_client(base_model=arguments.model, rank=8)
 sampling = tinker.SamplingParams(max_tokens=16, temperature=1.0, stop=[tokenizer.eos_token_id])

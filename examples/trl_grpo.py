@@ -20,7 +20,8 @@ from outcome_rl.toy import DialectTask, policy_dir
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=16)
-parser.add_argument("--bonus", default="batch", help="none, ucb, ucb_mean, ucb_con, batch, batch_positive")
+parser.add_argument("--estimator", default="", help="such as 'pkpo(k=4)', for pass@k (MaxRL with the Batch bonus)")
+parser.add_argument("--bonus", default="", help="none, ucb, ucb_mean, ucb_con, batch, batch_positive: with GRPO")
 arguments = parser.parse_args()
 
 # Outcomes are counted under the column "id", and compared with the column "answer".
@@ -64,7 +65,7 @@ trainer = OutcomeGRPOTrainer(  # in place of GRPOTrainer, with one more argument
         disable_tqdm=True,
     ),
     callbacks=[Report()],
-    exploration=ExplorationConfig(bonus=arguments.bonus, coef=0.2),
+    exploration=ExplorationConfig(adv_estimator=arguments.estimator, bonus=arguments.bonus),
 )
 trainer.remove_callback(PrinterCallback)
 trainer.train()

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# GRPO with the Batch bonus on GSM8K. Arguments change settings, as in
-#   ./run.sh trainer.n_gpus_per_node=8 algorithm.outcome_exploration.bonus=batch
+# MaxRL with the Batch bonus on GSM8K. Arguments change settings, as in
+#   ./run.sh trainer.n_gpus_per_node=8 algorithm.outcome_exploration.coef=0.1
 # and --cfg job prints them all without running.
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"

@@ -253,6 +253,13 @@ def test_what_verl_cannot_follow_is_refused(tmp_path: Path, overrides: list[str]
         prepare(verl_config(tmp_path, *chosen, EXPLORE + "answer_mask_mode=none"))
 
 
+def test_the_default_with_kl_in_the_reward_is_refused_at_the_start(tmp_path: Path) -> None:
+    chosen = ["algorithm.adv_estimator=outcome_grpo", "algorithm.use_kl_in_reward=true"]
+    with pytest.raises(ValueError, match=r"adv_estimator=maxrl, the default, .*use_kl_in_reward.*use_kl_loss=true, or"):
+        prepare(verl_config(tmp_path, *chosen))
+    prepare(verl_config(tmp_path, *chosen, EXPLORE + "bonus=batch"))  # added to GRPO's advantages
+
+
 @pytest.mark.slow
 def test_the_example_is_a_configuration_that_verl_and_the_plugin_accept() -> None:
     script = Path(__file__).resolve().parents[2] / "examples" / "verl" / "run.sh"
@@ -263,7 +270,7 @@ def test_the_example_is_a_configuration_that_verl_and_the_plugin_accept() -> Non
     config = OmegaConf.create(printed.stdout[printed.stdout.index("model_engine:") :])
     validate_config(config, use_reference_policy=True, use_critic=False)
     prepare(config)
-    assert read_settings(config) == (ExplorationConfig(bonus="batch", coef=0.2), "")
+    assert read_settings(config) == (ExplorationConfig(), "")
 
 
 def test_the_recipe_for_several_machines_is_a_configuration_that_verl_and_the_plugin_accept() -> None:
