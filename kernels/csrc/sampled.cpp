@@ -30,10 +30,10 @@ constexpr int64_t kLanes = 16, kDepth = 16, kBlock = kLanes * kDepth;
 constexpr int64_t kSpare = 3;  // entries beside 1 / threshold: the label, the last cell, and rounding
 
 // Writes the n <= kBlock logits of a block as float32, their probabilities, zeros after them, and for each lane the sum
-// of those below the threshold; returns the largest. The logits are taken relative to `anchor`, near
+// of those below the threshold and the largest of all. The logits are taken relative to `anchor`, near
 // temperature * log_sum, so that float32 keeps their differences.
 template <class Logit>
-FOR_EACH_MACHINE float probabilities(
+FOR_EACH_MACHINE void probabilities(
     const Logit* logits,
     int64_t n,
     float anchor,
@@ -42,23 +42,24 @@ FOR_EACH_MACHINE float probabilities(
     float threshold,
     float* wide,
     float* p,
-    float* lane_sums) {
+    float* lane_sums,
+    float* lane_maxima) {
 #pragma omp simd
     for (int64_t v = 0; v < n; ++v) wide[v] = to_float(logits[v]);
     for (int64_t v = n; v < kBlock; ++v) wide[v] = -std::numeric_limits<float>::infinity();
-    float largest = 0, sums[kLanes] = {};
+    float sums[kLanes] = {}, maxima[kLanes] = {};
     for (int64_t i = 0; i < kBlock; i += kLanes) {
-#pragma omp simd reduction(max : largest)
+#pragma omp simd
         for (int64_t j = 0; j < kLanes; ++j) {
             const float x = (wide[i + j] - anchor) * inverse_temperature - rest;
             const float value = x < -87.0f ? 0.0f : exp_nonpositive(x);
             p[i + j] = value;
             sums[j] += value < threshold ? value : 0.0f;
-            largest = value > largest ? value : largest;
+            maxima[j] = value > maxima[j] ? value : maxima[j];
         }
     }
-    for (int64_t j = 0; j < kLanes; ++j) lane_sums[j] = sums[j];
-    return largest;
+    std::copy_n(sums, kLanes, lane_sums);
+    std::copy_n(maxima, kLanes, lane_maxima);
 }
 
 uint64_t mix64(uint64_t x) {  // the finaliser of SplitMix64
@@ -127,11 +128,10 @@ int64_t sample_row(
     if (of.label >= 0) {  // 1 - p cancels where the row is peaked, so it is taken from the logarithm
         keep(of.label, -of.g * std::expm1(of.logp) - of.e * std::exp(of.logp) * (std::max(of.logp, -87.0) + of.entropy));
     }
-    float wide[kBlock], p[kBlock], lane_sums[kLanes];
+    float wide[kBlock], p[kBlock], lane_sums[kLanes], lane_maxima[kLanes];
     for (int64_t start = 0; start < vocabulary; start += kBlock) {
         const int64_t n = std::min(kBlock, vocabulary - start);
-        const float largest =
-            probabilities(logits + start, n, anchor, inverse_temperature, rest, threshold, wide, p, lane_sums);
+        probabilities(logits + start, n, anchor, inverse_temperature, rest, threshold, wide, p, lane_sums, lane_maxima);
         const auto slope_at = [&](int64_t i) {  // -d_v / p_v
             const float log_p = (wide[i] - anchor) * inverse_temperature - rest;
             return constant + slope * std::max(log_p, -87.0f);
@@ -142,13 +142,12 @@ int64_t sample_row(
             lane_sums[lane] = 0;
             for (int64_t i = lane; i < kBlock; i += kLanes) lane_sums[lane] += p[i] < threshold ? p[i] : 0.0f;
         }
-        for (int64_t i = 0; largest >= threshold && i < n; ++i) {
-            if (p[i] >= threshold) keep(start + i, -static_cast<double>(p[i]) * slope_at(i));
-        }
         for (int64_t lane = 0; lane < kLanes; ++lane) {
             const double end = position + lane_sums[lane] * inverse_threshold;
+            const bool has_large = lane_maxima[lane] >= threshold;
             float before = 0;
-            for (int64_t i = lane; points.next < end && i < kBlock; i += kLanes) {
+            for (int64_t i = lane; (has_large || points.next < end) && i < kBlock; i += kLanes) {
+                if (p[i] >= threshold) keep(start + i, -static_cast<double>(p[i]) * slope_at(i));
                 if (!(p[i] < threshold)) continue;
                 before += p[i];
                 const int64_t found = points.before(std::min(end, position + before * inverse_threshold));

@@ -23,8 +23,9 @@ namespace outcome_rl {
 
 namespace {
 
-constexpr int64_t kBlock = 512;  // values summed in float32 before they are added in double; columns of a sum at a time
-constexpr int64_t kPart = 64;    // entries summed before they are added to the sum of the others
+constexpr int64_t kBlock = 512;     // values summed in float32 before they are added in double
+constexpr int64_t kColumns = 1024;  // of a sum at a time: they and those of four rows fit in the first cache
+constexpr int64_t kPart = 64;       // entries summed before they are added to the sum of the others
 constexpr int64_t kDuplicate = -2;
 constexpr double kLeast = -800;      // a logarithm whose exponential is 0; 0 * -inf would be NaN
 constexpr int64_t kExpValues = 32;  // an exponential takes as long as this many values of a product
@@ -69,11 +70,14 @@ void sum_of_segment(
     int64_t end,
     int64_t width,
     Value* sum) {
-    for (int64_t column = 0; begin < end && column < width; column += kBlock) {
-        const int64_t n = std::min(kBlock, width - column);
-        float total[kBlock] = {};
+    float total[kColumns], part[kColumns];
+    for (int64_t column = 0; begin < end && column < width; column += kColumns) {
+        const int64_t n = std::min(kColumns, width - column);
+        const bool is_short = end - begin <= kPart;  // most are: tokens with few entries
+        if (!is_short) std::fill_n(total, n, 0.0f);
         for (int64_t first = begin; first < end; first += kPart) {
-            float part[kBlock] = {}, factors[4];
+            std::fill_n(part, n, 0.0f);
+            float factors[4];
             const Value* rows[4];
             int64_t held = 0;
             for (int64_t e = first; e < std::min(first + kPart, end); ++e) {
@@ -86,9 +90,9 @@ void sum_of_segment(
                 }
             }
             for (int64_t k = 0; k < held; ++k) add_multiple(part, factors[k], rows[k], n);
-            add_multiple(total, 1.0f, part, n);
+            if (!is_short) add_multiple(total, 1.0f, part, n);
         }
-        write(total, n, sum + column);
+        write(is_short ? part : total, n, sum + column);
     }
 }
 
