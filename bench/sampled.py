@@ -3,13 +3,17 @@
     python -m experiments.smollm2 model      # once
     OMP_NUM_THREADS=1 python -m bench.sampled --threads 1
 
-All losses run in rounds in one process, beside the floor: the three matrix products that a dense loss cannot do
-without, of which two multiply gradients of logits, as those losses do. A figure is the median over rounds of the ratio
-to the floor of the same round, with the second smallest and the second largest ratio. Errors are those of the gradients
-of hidden states and of the weight, relative in norm, against float64.
+All losses run in rounds in one process, in another order each round, beside the floor: the three matrix products that
+a dense loss cannot do without, of which two multiply gradients of logits, as those losses do. A figure is the median
+over rounds of the ratio to the floor of the same round, with an interval that holds the true median with 95 %
+confidence. With one thread, time is that of the processor in this process, to which others add nothing. Errors are
+those of the gradients of hidden states and of the weight, relative in norm, against float64. A loss that cannot run,
+or raises, is a row that says why.
 """
 
 import argparse
+import math
+import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -20,21 +24,30 @@ import torch
 from torch import Tensor
 
 from bench.accuracy import gradients
-from bench.baselines import BASELINES, COMPILED, Baseline
+from bench.baselines import BASELINES, COMPILED, baseline_versions
 from bench.cases import Batch, Case, Spec, make_case
 from bench.result_file import add_out, measured_on, write_result
 from outcome_rl_kernels import linear_policy_loss
 from outcome_rl_kernels.backends import in_huge_pages
 
 TEMPERATURES = (1.0, 0.7, 0.5)
-OTHERS = (COMPILED, "TRL chunked log-probs", "CCE")
-FLOOR = "three products"
+FLOOR, OURS = "three products", "outcome_rl"
+OTHERS = (
+    COMPILED,
+    "TRL chunked log-probs",
+    "CCE",
+    "Liger scaled cross-entropy",
+    "PyTorch linear_cross_entropy",
+    "QuACK",
+)
+Row = dict[str, Any]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.sampled", description=__doc__)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=15, help="of each temperature, at most")
+    parser.add_argument("--seconds", type=float, default=75, help="of each temperature's rounds, after five of them")
     parser.add_argument("--tokens", type=int, default=512)
     parser.add_argument("--sample-below", type=float, default=1.25e-4)
     parser.add_argument("--temperatures", type=float, nargs="+", default=TEMPERATURES)
@@ -53,47 +66,90 @@ def main() -> None:
             beta=0.0,
         )
         case = make_case(spec, torch.device("cpu"))
-        sections[f"temperature {temperature:g}"] = section = measure(case, options.sample_below, options.rounds)
+        sections[f"temperature {temperature:g}"] = section = measure(case, options)
         print(f"temperature {temperature:g}: {len(case.hidden)} tokens, {case.entropy:.2f} nats", flush=True)
         for name, row in section.items():
-            print(f"  {name:32} " + "  ".join(f"{key} {value:.3g}" for key, value in row.items()), flush=True)
-    config = {"threads": options.threads, "rounds": options.rounds, "sample_below": options.sample_below}
+            figures = (
+                f"{key} {value:.3g}" if isinstance(value, float) else f"{key} {value}" for key, value in row.items()
+            )
+            print(f"  {name:32} " + "  ".join(figures), flush=True)
+    config = {name: getattr(options, name) for name in ("threads", "rounds", "seconds", "sample_below")}
+    config["baselines"] = baseline_versions()
     write_result(options.out, f"sampled-cpu-{options.threads}", config, {"sections": sections})
 
 
-def measure(case: Case, sample_below: float, rounds: int) -> dict[str, dict[str, float]]:
-    """Return for each loss its ratio to the floor with bounds, its errors, and the entries that it keeps a token."""
+def measure(case: Case, options: argparse.Namespace) -> dict[str, Row]:
+    """Return for each loss its ratio to the floor with bounds, its errors, and the entries that it keeps a token.
+
+    A loss that was not timed has the reason instead.
+    """
     exact_hidden, exact_weight, logit_gradients = truth(case)
     calls: dict[str, Callable[[], object]] = {FLOOR: partial(products, case, logit_gradients)}
-    rows: dict[str, dict[str, float]] = {}
+    rows: dict[str, Row] = {}
+    sample_below = options.sample_below
     variants: dict[str, dict[str, Any]] = {
-        "outcome_rl": {},
-        "outcome_rl, sampled": {"sample_below": sample_below},
-        "outcome_rl, fp32_logits": {"fp32_logits": True},
-        "outcome_rl, sampled, fp32_logits": {"sample_below": sample_below, "fp32_logits": True},
+        OURS: {},
+        f"{OURS}, sampled": {"sample_below": sample_below},
+        f"{OURS}, fp32_logits": {"fp32_logits": True},
+        f"{OURS}, sampled, fp32_logits": {"sample_below": sample_below, "fp32_logits": True},
     }
-    losses: dict[str, Callable[..., Tensor]] = {name: partial(_ours, **how) for name, how in variants.items()}
-    losses |= {other.name: other.loss for other in _installed()}
-    inputs = case.hidden, case.weight
-    for name, loss in losses.items():
-        calls[name] = partial(gradients, loss, inputs, case.batch)
+    for name, how in variants.items():
         kept: list[float] = []
-        checked = partial(loss, kept=kept) if name in variants else loss
-        _, (hidden_grad, weight_grad) = gradients(checked, inputs, case.batch)
-        errors = {"error_hidden": _relative(hidden_grad, exact_hidden)}
-        errors["error_weight"] = _relative(weight_grad, exact_weight)
+        errors = _errors(partial(_ours, kept=kept, **how), case, exact_hidden, exact_weight)
         rows[name] = errors | ({"entries": kept[0]} if kept else {})
+        calls[name] = partial(gradients, partial(_ours, **how), (case.hidden, case.weight), case.batch)
+    for other in BASELINES:
+        if other.name not in OTHERS:
+            continue
+        obstacle, errors = other.obstacle(case.hidden.device), {}
+        batch = case.batch if other.carries_coefficients else case.batch.as_cross_entropy()
+        call = partial(gradients, other.loss, (case.hidden, case.weight), batch)
+        if obstacle is None:
+            try:
+                call()
+                if other.carries_coefficients:
+                    errors = _errors(other.loss, case, exact_hidden, exact_weight)
+            except Exception as error:  # noqa: BLE001 - whatever a library raises is its result
+                obstacle = f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"
+        if obstacle is None:
+            calls[other.name] = call
+        rows[other.name] = errors if obstacle is None else {"not_measured": obstacle}
+    times = _rounds(calls, options)
+    for name in calls.keys() & rows.keys():
+        ratios = [mine / floor for mine, floor in zip(times[name], times[FLOOR], strict=True)]
+        low, high = median_interval(ratios)
+        rows[name] |= {"ratio": statistics.median(ratios), "from": low, "to": high}
+    return {FLOOR: {"seconds": statistics.median(times[FLOOR]), "rounds": len(times[FLOOR])}} | rows
+
+
+def _rounds(calls: dict[str, Callable[[], object]], options: argparse.Namespace) -> dict[str, list[float]]:
+    """Return the seconds of every call in each round."""
+    clock = time.process_time if options.threads == 1 else time.perf_counter
     times: dict[str, list[float]] = {name: [] for name in calls}
-    for done in range(rounds + 1):
-        for name, call in calls.items():
-            start = time.perf_counter()
-            call()
+    order, shuffle, end = list(calls), random.Random(0).shuffle, math.inf
+    for done in range(options.rounds + 1):
+        if done > 5 and time.monotonic() > end:
+            break
+        shuffle(order)
+        for name in order:
+            start = clock()
+            calls[name]()
             if done:  # the first round warms up
-                times[name].append(time.perf_counter() - start)
-    for name, row in rows.items():
-        ratios = sorted(mine / floor for mine, floor in zip(times[name], times[FLOOR], strict=True))
-        row |= {"ratio": statistics.median(ratios), "from": ratios[1], "to": ratios[-2]}
-    return {FLOOR: {"seconds": statistics.median(times[FLOOR])}} | rows
+                times[name].append(clock() - start)
+        end = time.monotonic() + options.seconds if done == 0 else end
+    return times
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return the narrowest pair of values, alike in rank from both ends, that holds the median with 95 % confidence.
+
+    The median lies outside the k-th smallest and k-th largest of n independent values with probability
+    `2 P(Binomial(n, 1/2) < k)`. Fewer than six values give their least and their most.
+    """
+    ordered, rank = sorted(values), 1
+    while 2 * sum(math.comb(len(ordered), i) for i in range(rank + 1)) <= 0.05 * 2 ** len(ordered):
+        rank += 1
+    return ordered[rank - 1], ordered[-rank]
 
 
 def truth(case: Case) -> tuple[Tensor, Tensor, Tensor]:
@@ -120,8 +176,12 @@ def _ours(hidden: Tensor, weight: Tensor, batch: Batch, kept: list[float] | None
     return output.loss
 
 
-def _installed() -> list[Baseline]:
-    return [one for one in BASELINES if one.name in OTHERS and one.obstacle(torch.device("cpu")) is None]
+def _errors(loss: Callable[..., Tensor], case: Case, exact_hidden: Tensor, exact_weight: Tensor) -> Row:
+    _, (hidden_grad, weight_grad) = gradients(loss, (case.hidden, case.weight), case.batch)
+    return {
+        "error_hidden": _relative(hidden_grad, exact_hidden),
+        "error_weight": _relative(weight_grad, exact_weight),
+    }
 
 
 def _relative(found: Tensor, exact: Tensor) -> float:
@@ -130,18 +190,34 @@ def _relative(found: Tensor, exact: Tensor) -> float:
 
 def table(records: Sequence[dict[str, Any]]) -> str:
     """Return ratios and errors of result files, one for each number of threads, in Markdown."""
-    heading = ["SmolLM2-135M's own responses, bfloat16", "threads", "dense", "sampled", "sampled, `fp32_logits`"]
-    heading += ["entries a token", "errors, dense", "errors, sampled", "errors, sampled, `fp32_logits`"]
-    lines = [f"| {' | '.join(heading)} |", "|---" * len(heading) + "|"]
-    for name in records[0]["figures"]["sections"]:
-        for record in records:
-            rows = record["figures"]["sections"][name]
-            shown = [rows[f"outcome_rl{suffix}"] for suffix in ("", ", sampled", ", sampled, fp32_logits")]
-            times = [f"{row['ratio']:.2f} ({row['from']:.2f} to {row['to']:.2f})" for row in shown]
-            errors = [f"{row['error_hidden']:.1e}, {row['error_weight']:.1e}" for row in shown]
-            cells = [name, str(record["config"]["threads"]), *times, f"{shown[1]['entries']:.0f}", *errors]
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, f"\n{measured_on(records[0])}"]) + "\n"
+    heading = ["SmolLM2-135M's own responses, bfloat16", "loss"]
+    heading += [f"{record['config']['threads']} thread{'s' * (record['config']['threads'] > 1)}" for record in records]
+    lines = [f"| {' | '.join([*heading, 'errors of d hidden, d weight', 'entries a token'])} |"]
+    lines.append("|---" * (len(heading) + 2) + "|")
+    sections = [record["figures"]["sections"] for record in records]
+    missing: dict[str, str] = {}
+    for temperature in sections[0]:
+        names = [name for name in sections[0][temperature] if name != FLOOR]
+        for name in [*names, *(name for name in OTHERS if name not in names)]:
+            rows = [section[temperature].get(name, {"not_measured": "not in this run"}) for section in sections]
+            if all("ratio" not in row for row in rows):
+                missing[name] = rows[0]["not_measured"]
+                continue
+            cells = [_ratio(row) for row in rows]
+            errors = (
+                f"{rows[0]['error_hidden']:.1e}, {rows[0]['error_weight']:.1e}" if "error_hidden" in rows[0] else ""
+            )
+            entries = f"{rows[0]['entries']:.0f}" if "entries" in rows[0] else ""
+            lines.append(f"| {' | '.join([temperature, name, *cells, errors, entries])} |")
+    for name, reason in missing.items():
+        lines.append(f"| all | {name} | {' | '.join([f'not measured: {reason}'] * len(records))} | | |")
+    return "\n".join([*lines, "", *map(measured_on, records)]) + "\n"
+
+
+def _ratio(row: Row) -> str:
+    if "ratio" not in row:
+        return f"not measured: {row['not_measured']}"
+    return f"{row['ratio']:.2f} ({row['from']:.2f} to {row['to']:.2f})"
 
 
 if __name__ == "__main__":
