@@ -74,31 +74,26 @@ _GAP = r"[\s}\]\"'`|>]*+"
 _FINAL = (
     r"(?:\s*(?:finale?|finală|correct[ae]|akhir(?:nya)?|cuối cùng|końcowa|la mwisho|สุดท้าย|النهائية|نهایی|ה?סופית))?"
 )
-_NOTE = r"(?:\s*\([^()\n]{1,40}\))?"
-_OF = (
-    r"(?:\s+(?:to|for|of|in|that|I|we)\s[^.:=\n0-9\\$]{1,60}?"
-    r"(?:(?:(?<=question )|(?<=problem )|(?<=exercise ))[0-9]{1,3})?)?(?<=\S)"
-)
+_NOTE = r"(?:\s*\([^()\n]{1,40}\))?(?:,[^,.\n0-9]{1,40},)?"
+_OF = r"(?:\s+(?:to|for|of|in|that|I|we)\s[^.:=\n\\$]{1,60}?)?(?<=\S)"
 _VERBS = (
     r"(?:is|are|equals|becomes|(?:comes|works|turns) (?:out )?(?:to|at)(?: be)?|(?:should|would|must|will|to) be)\b"
-    r"(?:,?\s+(?:also|clearly|hence|indeed|now|therefore|thus)\b,?)?"
 )
-SUBJECT = r"(?:(?<![A-Za-z/])answers?|(?:(?<=correct )|(?<=right )|(?<=best ))(?:option|choice))"
+_CHOICE = r"\(?(?-i:[A-J])\b"
+# The value of a heading is all of its line.
+_BELOW = rf"[ \t]*+\n\s*+(?=\$|\\[(\[]|(?:[^\sA-Za-z]{{0,40}}[0-9][^\sA-Za-z]{{0,40}}|{_CHOICE}[).]?)[ \t]*+(?:\n|\Z))"
+# Without a link the value is a number, a formula or a choice that ends its sentence.
+CLOSED_VALUE = (
+    rf"(?=(?:[-−+]?[$€£¥]?[0-9]|\$|\\\(|{_CHOICE})(?:[^.。।!！۔\n]|\.(?=[0-9])){{0,60}}+[.。।!！۔]?(?:\s|\Z))"
+)
 ENGLISH = re.compile(
-    rf"{SUBJECT}(?:{_OF}{_NOTE}(?:,[^,.\n0-9]{{1,40}},)?[\"'`}}]*(?:\s++{_VERBS}\s*[:,]?|\s*[:=]|\s*[—–→⇒]|\s*[-=]{{1,2}}>|\s+-(?=\s+[-$(]?[0-9]))|\s*[:=]|[\"'`]\s*[:=]|\|>)\s*+",
+    r"(?:(?<![A-Za-z/])answers?|(?:(?<=correct )|(?<=right )|(?<=best ))(?:option|choice))"
+    rf"(?:{_OF}{_NOTE}[\"'`}}]*(?:\s++{_VERBS}\s*[:,]?|\s*(?:[:=—–→⇒]|[-=]{{1,2}}>)|\s+-(?=\s+[-$(]?[0-9])|{_BELOW})"
+    r"|\s*[:=]|\|>)\s*+",
     re.IGNORECASE,
 )
 _FOREIGN_LINK = rf"(?:\s*(?:{_words('link')})\s*:?|\s*[:=—–])"
-# Without a link the value is a number, a formula or a choice that ends its sentence.
-CLOSED_VALUE = (
-    r"(?=(?:[-−+]?[$€£¥]?[0-9]|\$|\\\(|\(?(?-i:[A-J])\b)(?:[^.。।!！۔\n]|\.(?=[0-9])){0,60}+"
-    r"[.。।!！۔]?(?:\s|\Z))"
-)
-FOREIGN = re.compile(
-    rf"{_words('answer')}{_FINAL}{_NOTE}{_GAP}"
-    rf"(?:{_FOREIGN_LINK}|{CLOSED_VALUE})\s*+",
-    re.IGNORECASE,
-)
+FOREIGN = re.compile(rf"{_words('answer')}{_FINAL}{_NOTE}{_GAP}(?:{_FOREIGN_LINK}|{CLOSED_VALUE})\s*+", re.IGNORECASE)
 # What a text with an announcement contains: each word up to a character that may be missing or another.
 _BEGUN = {re.split(r".\?|[(\[]", word)[0] for row in LANGUAGES.values() for word in row.answer.split("|")}
 FOREIGN_WORDS = tuple(word for word in _BEGUN if not any(word != other and word.startswith(other) for other in _BEGUN))
@@ -117,8 +112,8 @@ RESULT = re.compile(
 )
 # `Thus 18`, `따라서 18개입니다`: a conclusion and nothing but its value.
 CONCLUDED = re.compile(
-    rf"[\W_]*+(?:{_SO}|(?:I(?:'d| would|'ll)? (?:choose|select|go with) (?:option |choice )?|(?:option|choice) ))"
-    r"(?=[-−+]?[$€£¥]?[0-9]|\$|\\\(|\(?(?-i:[A-J])\b(?![-'’]))",
+    rf"[\W_]*+(?:{_SO}|I(?:'d| would|'ll)? (?:choose|select|go with) |(?=option |choice ))(?:(?:option|choice) )?"
+    rf"(?=[-−+]?[$€£¥]?[0-9]|\$|\\\(|{_CHOICE}(?![-'’]))",
     re.IGNORECASE,
 )
 _CLOSING = "|".join(row.closing for row in LANGUAGES.values() if row.closing)
@@ -133,26 +128,17 @@ CORRECT = re.compile(
     r"(?:option|choice)\s+\(?((?-i:[A-J]))\)?\s+(?:is|must be)\s+(?:the\s+)?(?:correct|right|best|true)\b",
     re.IGNORECASE,
 )
-# The line that names an answer behind a box.
-LABELLED = re.compile(
-    rf"^[\W_]*+(?:\w+[\s*_]+)?(?:(?:the|final|correct)[ ]+){{0,2}}answer{_GAP}[:=]\s*+", re.IGNORECASE | re.MULTILINE
-)
 # What stands between a link and a value, and what is said after one.
 HEAD = re.compile(
-    r"(?:(?:that|actually|exactly|precisely|approximately|roughly|about|simply|just|then|found to be|equal to|given by"
-    r"|as follows|a total of|the (?:value|number|total|sum)(?: of)?|option|choice|letter"
-    r"|\\text(?:bf)?\{|\{|[:=~≈]|\\approx)\s*)+"
-    r"(?=[-−+$€£\\(\[{0-9]|(?-i:[A-HJ])\b)",
+    r"(?:(?:that|actually|exactly|precisely|approximately|roughly|about|simply|just|then|therefore|thus|hence|clearly|also"
+    r"|found to be|equal to|given by|as follows|a total of|the (?:value|number|total|sum)(?: of)?|option|choice|letter"
+    r"|\\text(?:bf)?\{|\{|[:=~≈,]|\\approx)\s*)+(?=[-−+$€£\\(\[{0-9]|(?-i:[A-HJ])\b)",
     re.IGNORECASE,
 )
 REMARK = re.compile(
-    r"(?<=[0-9])\s{2,}(?=[a-z])(?!(?:hundred|thousand|dozen|percent|squared|cubed|mod|and|or|[mbtr]+illion)\b)"
-    r"|(?<=\s)(?:because|since|which|where|as|so)\s|(?<=[\w)$}])[\s,]\s*+(?:I\s+(?:think|hope|believe|guess|am)\b|QED\b"
-    r"|(?:[-–—→⇒]+>?|\\(?:implies|to|rightarrow))\s+(?=[A-Za-z]{3})(?!(?:sin|cos|tan|log|exp|sqrt|max|min|arc)\b)"
-    r"|\((?:since|because|as|see|from|by|rounded|i\.e|e\.g"
-    r"|(?!base|mod)[a-z]{3,}(?:[- ][a-z]+){0,2}\)(?<!lion\))(?<!sand\))(?<!zen\))(?<!cent\)))"
-    r"|\[[0-9]{1,2}\]|\$?\\(?:blacksquare|square|checkmark|qed|Box)\b"
-    r"|(?:remains?|left|in total|altogether|overall|and (?:we|this|that|so|it|I))\b)|;\s+(?!and|or)(?=[a-z]{2,}\s)"
+    r"(?<=\s)(?:because|since|which|where|as|so)\s|(?<=[\w)$}])[\s,]\s*+(?:I\s+(?:think|hope|believe|guess|am)\b|QED\b"
+    r"|[-–—→⇒]+>?\s+(?=[A-Za-z]{3})(?!(?:sin|cos|tan|log|exp|sqrt|max|min|arc)\b)"
+    r"|\((?:(?:since|because|as|see|from|by|rounded|i\.e|e\.g)\b|(?!base|mod)[a-z]{3,}(?:[- ][a-z]+){0,2}\)"
+    r"(?<!(?:lion|sand|cent)\)))|\[[0-9]{1,2}\]|\$?\\(?:blacksquare|square|checkmark|qed|Box)\b"
+    r"|(?:remains?|left|in total|altogether|overall|and (?:we|this|that|so|it|I))\b)"
 )
-# A sentence in Chinese or Japanese that has one number: `答：他一共有18个苹果`.
-IN_SENTENCE = re.compile(r"[^\W\d_a-zA-Z][^0-9]{0,40}[有是为要于得共剩了到约は]\s*([-−]?[0-9][0-9.,/]*)[^0-9]*")

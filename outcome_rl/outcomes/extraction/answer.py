@@ -24,9 +24,8 @@ BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
 NAME = r"(?<![A-Za-z\\])[A-Za-z](?:_(?:[A-Za-z0-9]|\{[A-Za-z0-9]+\}))?\s*=\s*"
 _NAME_BEFORE = re.compile(rf"{NAME}\Z")
 _MAX_NAME = 40
-_STOPS = r"(?<=[\n。！？।۔])|(?<=[.!?])(?=\s|$)|(?<=<)[|｜]"
-SENTENCE_END = re.compile(rf"[\n.!?。！？।۔<](?:{_STOPS})")  # the search for a set is fast
-CLAUSE_END = re.compile(rf"[\n.!?。！？।۔<,](?:{_STOPS}|(?<=,)(?= so the(?:re)? ))")
+# The search for a set is fast, and then it is seen what stands around.
+SENTENCE_END = re.compile(r"[\n.!?。！？।۔<](?:(?<=[\n。！？।۔])|(?<=[.!?])(?=\s|$)|(?<=<)[|｜])")
 # Words that change the number beside them.
 QUALIFYING = re.compile(
     r"\b(?:half|twice|double|triple|dozens?|(?:thousand|[mbtr]+illion|lakh|crore)s?|more|less|fewer|least|most|between"

@@ -2,22 +2,21 @@
 
 import re
 from functools import lru_cache
+from itertools import pairwise
 
 from outcome_rl.outcomes.extraction.answer import (
-    CLAUSE_END,
     DIGIT,
     NAME,
     QUALIFYING,
+    SENTENCE_END,
     Answer,
     answer_at,
     bare,
-    with_name,
 )
 
 _CONCLUSION = re.compile(
     r"[ \t*_]*+(?:so|consequently|finally|overall|in conclusion|因此|所以|故|答案?[:：]|∴|\$?\\therefore"
     r"|por (?:lo )?tanto|portanto|donc|ainsi|daher|folglich|следовательно|итак"
-    r"|(?:das ergebnis|le résultat|[eo]l? resultado)\b"
     r"|(?:the )?(?:final )?(?:result|solution) ?(?:is|equals|=|:)|[^.!?\n]{0,100}\b(?:therefore|thus|hence)\b)",
     re.IGNORECASE,
 )
@@ -34,26 +33,15 @@ _QUANTITY = re.compile(
     rf"(?>[-−]?[$€£]?(?=[0-9]){_TERM}(?:\s?(?:[-+−×·*^/])\s?{_TERM})*(?:\s?\\?%)?)"
     r"(?![√π(]|\\[a-z]|\s?[-+−×·*/<>≤≥]\s?[A-Za-z(√π\\$])"
 )
-# Between the quantities of a list, and the signs of a formula around one.
+# Between the quantities of a list.
 _LISTED = re.compile(rf"\s*(?:[,;]\s*(?:(?:and|or)\s+)?|(?:and|or)\s+)(?:{NAME})?")
-_OPENING = re.compile(r"\$\$?|\\\(|\\\[")
-_CLOSING = re.compile(r"(?:\$\$?|\\\)|\\\])\Z")
-_VALUE = (
-    r"(?:\$\$?(?P<formula>[^$\n]+)\$\$?|(?P<number>[-−]?[$€£]?[0-9](?:[0-9,]*[0-9])?(?:\.[0-9]+)?(?:/[0-9]+)?(?:\\?%)?"
-    rf"|{_TUPLE}))"
-)
-_STATEMENT = re.compile(
-    rf"\s*[*_]{{0,2}}(?:The (?:(?:[A-Za-z'’-]+|\$[^$\n]+\$) ){{1,14}}?(?:is|are|equals|is equal to|are equal to) "
-    rf"|(?:In total|Altogether),? [^=\n]{{1,100}}= ){_VALUE}(?P<unit>(?: [A-Za-z]+){{0,3}})[*_]{{0,2}}[.!。]"
-)
+_STATEMENT = re.compile(r"\s*[*_]{0,2}The (?:(?:[A-Za-z'’-]+|\$[^$\n]+\$) ){1,14}(?:(?:is|are)(?: equal to)?|equals) ")
+_UNIT = re.compile(r"((?: [A-Za-z]+){0,3})[*_]{0,2}[.!。]")
 # A statement that plans, limits or denies, or gives a step.
 _UNSETTLED = re.compile(
     r"\b(?:if|when|not|never|no|false|wrong|incorrect|mistake|guess|plan|task|goal|trick|approach|step|first|next|options?"
     r"|choices?|cases?|problem|question|equation|given|known|example|hundred|score|times|than|of)\b|n't\b",
     re.IGNORECASE,
-)
-_OFFER = re.compile(
-    r"(?:would you like|do you want|shall i|let me know|feel free|if you (?:have|need|want))\b", re.IGNORECASE
 )
 _MAX_CONCLUSION = 300
 _PICTURES = " \n\t" + "".join(map(chr, (*range(0x1F300, 0x1FB00), *range(0x2600, 0x27C0), 0xFE0F)))
@@ -63,8 +51,7 @@ _FULL_STOPS = ".!。！$)*"
 def conclusion(response: str) -> Answer | None:
     """Read a last sentence that draws a conclusion: the first quantities behind its last verb, or its only one.
 
-    A line without a full stop was cut off, and has none. A last line that calls out or offers says nothing of the
-    answer.
+    A line without a full stop was cut off, and has none. A last line that only calls out says nothing of the answer.
     """
     starts, end = _last_line(response)
     start = next((at for at in reversed(starts) if _CONCLUSION.match(response, at, end)), end)
@@ -75,13 +62,15 @@ def conclusion(response: str) -> Answer | None:
 def statement(response: str) -> Answer | None:
     """Read a last sentence that states a value and at most a unit behind it, such as `The area is 21 square m`."""
     starts, end = _last_line(response)
-    found = _STATEMENT.fullmatch(response, starts[-1], end)
-    if found is None or _UNSETTLED.search(found["unit"]) or QUALIFYING.search(found["unit"].replace(" square", "")):
+    subject = _STATEMENT.match(response, starts[-1], end)
+    value = subject and _QUANTITY.match(response, subject.end(), end)
+    unit = value and _UNIT.fullmatch(response, value.end(), end)
+    if not (subject and value and unit):
         return None
-    subject = response[found.start() : found.start("formula" if found["formula"] else "number")]
-    if _UNSETTLED.search(subject.replace(" of ", " ")) or QUALIFYING.search(subject):
+    around = subject[0].replace(" of ", " ") + unit[1].removeprefix(" square")
+    if _UNSETTLED.search(around) or QUALIFYING.search(around):
         return None
-    return answer_at(response, *found.span("formula" if found["formula"] else "number"), "conclusion")
+    return answer_at(response, *value.span(), "conclusion")
 
 
 def only_quantity(response: str) -> Answer | None:
@@ -98,11 +87,10 @@ def _last_line(response: str) -> tuple[list[int], int]:
     """Return where the sentences of the last line that says something begin, and where it ends."""
     end = len(response.rstrip(_PICTURES))
     start = response.rfind("\n", 0, end) + 1
-    is_call = response[end - 1 : end] in ("!", "?") and DIGIT.search(response, start) is None
-    if start and (is_call or _OFFER.match(response, start)):
+    if start and response[end - 1] in "!?" and DIGIT.search(response, start) is None:
         end = len(response[:start].rstrip())
         start = response.rfind("\n", 0, end) + 1
-    stops = CLAUSE_END.finditer(response, max(start, end - _MAX_CONCLUSION), end)
+    stops = SENTENCE_END.finditer(response, max(start, end - _MAX_CONCLUSION), end)
     return [start, *(stop.end() for stop in stops if stop.end() < end)], end
 
 
@@ -111,32 +99,23 @@ def _is_sentence(response: str, start: int, end: int) -> bool:
 
 
 def _concluded(response: str, start: int, end: int) -> tuple[int, int] | None:
-    """Return the first quantity behind the last verb of a sentence, or its only one, with those listed beside it."""
+    """Return the first quantity behind the last verb of a sentence, or its only one; none of a list."""
     quantities = [match.span() for match in _QUANTITY.finditer(response, start, end)]
     verbs = [
         verb.end()
         for verb in _VERB.finditer(response, start, end)
         if not any(low <= verb.start() < high for low, high in quantities)
     ]
-    found = next((i for i, span in enumerate(quantities) if verbs and span[0] >= verbs[-1]), None)
-    first = last = found or 0
-    while first and _LISTED.fullmatch(response, quantities[first - 1][1], quantities[first][0]):
-        first -= 1
-    while last + 1 < len(quantities) and _LISTED.fullmatch(response, quantities[last][1], quantities[last + 1][0]):
-        last += 1
-    are_values = len(quantities) == 1 or all("=" in response[low:high] for low, high in quantities)
-    if found is None and not (are_values and last - first + 1 == len(quantities)):
+    only = 0 if len(quantities) == 1 else None
+    at = next((i for i, span in enumerate(quantities) if verbs and span[0] >= verbs[-1]), only)
+    if at is None:
         return None
-    if first == last:
-        return quantities[first]
-    begin, end = quantities[first][0], quantities[last][1]
-    opening = _OPENING.match(response, begin)
-    closing = _CLOSING.search(response, begin, end)
-    return opening.end() if opening else with_name(response, begin), closing.start() if closing else end
+    beside = pairwise(quantities[max(0, at - 1) : at + 2])
+    is_listed = any(_LISTED.fullmatch(response, one[1], other[0]) for one, other in beside)
+    return None if is_listed else quantities[at]
 
 
 _BOLD = re.compile(r"\*\*([^*\n]{1,100})\*\*(?!:)")
-_NAMED_VALUE = re.compile(r"[^=\d]*=\s*")
 
 
 def bold(response: str) -> Answer | None:
@@ -149,9 +128,7 @@ def bold(response: str) -> Answer | None:
     if len(spans) != 1:
         return None
     begin, end = spans[0]
-    name = _NAMED_VALUE.match(response, begin, end)
-    for start in (begin, name.end() if name else begin):
-        if answer := bare(response[start:end], start):
-            return answer._replace(source="bold")
+    if answer := bare(response[begin:end], begin):
+        return answer._replace(source="bold")
     span = _concluded(response, begin, end) if _VERB.search(response, begin, end) else None
     return span and answer_at(response, *span, "bold")

@@ -35,16 +35,6 @@ def hash_mark(text: str) -> Answer | None:
     return answer_at(text, start, last.end(2) if last[2] and QUALIFYING.search(last[2]) else end, "hash")
 
 
-_HEADING = re.compile(r"^[ \t#]*+(?:the[ \t]+)?(?:final[ \t]+)?answer[ \t:]*$", re.IGNORECASE | re.MULTILINE)
-
-
-def heading(text: str) -> Answer | None:
-    """Read what follows a last heading "Final Answer", if it is the answer only."""
-    last = last_match(_HEADING, text) if "nswer" in text or "NSWER" in text else None
-    answer = last and bare(text[last.end() :], last.end())
-    return answer and answer._replace(source="phrase")
-
-
 _NUMBER_ONLY = re.compile(
     r"[-−]?(?:[$€£]?[0-9][0-9,]*(?:\.[0-9]+)?(?:/[0-9]+)?%?|\\[dt]?frac\{[0-9]+\}\{[0-9]+\})|\(?[A-J]\)?"
     r"|\$[^$\n]+\$|\\\([^\n]+\\\)"

@@ -11,11 +11,14 @@ from outcome_rl.outcomes.extraction.answer import DIGIT, SENTENCE_END, Answer, a
 # A quotation, or the number of a JSON object.
 _QUOTED = re.compile(r"[\"']([^\"'\n]{1,100}?)\s*[\"']|(-?[0-9][0-9.]*)(?=\s*\})")
 _NUMBER = re.compile(r"[-−]?[0-9][0-9.,/]*+(?=\n|\Z)")
-_PROGRAM = re.compile(r"```[A-Za-z+#]+[ \t]*\n")
 # A choice with its text: words without a digit; `A. 12` is read whole.
 _LABEL = re.compile(
     r"(\(?[A-J]\)|\[[A-J]\]|[A-J](?=[.:]|\s+[-–—]\s))(?:[.:)\]]|(?<=[)\]])|(?=\s+[-–—]))[ \t]+(?=[A-Za-z'(–—-])"
     r"(?![^\n]*\b[A-J]\b[).:]?)[^0-9\n$\\]*(?:\n|\Z)"
+)
+# Formulas that are one answer, up to the end of the sentence: `$x = 1$ and $y = 2$.`
+_FORMULAS = re.compile(
+    r"\$([^$\n]{1,100}(?:\$(?:\s*[,;]\s*|\s*,?\s*(?:and|or)\s+)\$[^$\n]{1,100})+)\$\s*(?:[.!。]|,?\s*respectively|\Z|\n)"
 )
 _MAX_PHRASES = 4  # each costs a search for its end
 _ENDINGS = ("nswer", "NSWER", "ption", "PTION", "hoice", "HOICE")
@@ -58,14 +61,6 @@ def result(text: str) -> Answer | None:
     return None
 
 
-def labelled(text: str, start: int) -> Answer | None:
-    """Read a choice or a number behind the last label of a line, `Answer: D`, from `start` on."""
-    found = None
-    for found in words.LABELLED.finditer(text, start):  # noqa: B007 - the last one is wanted
-        pass
-    return found and said(text, found.end())
-
-
 def _announced(text: str) -> Iterator[tuple[int, int | None]]:
     """Yield where the value of every announcement begins, from the last one up, and its end if it stands before."""
     found = [_of_ending(text, ending) for ending in _ENDINGS if ending in text]
@@ -101,11 +96,13 @@ def said(text: str, start: int) -> Answer | None:
         return answer_at(text, *number.span(), "phrase")
     if head := words.HEAD.match(text, start):
         start = head.end()
+    if listed := _FORMULAS.match(text, start):
+        return answer_at(text, *listed.span(1), "phrase")
     if formula := formula_at(text, start, len(text)):
-        return answer_at(text, formula[0], _end_of_list(text, formula[1]), "phrase")
+        return answer_at(text, *formula, "phrase")
     if quoted := _QUOTED.match(text, start):
         return answer_at(text, *quoted.span(quoted.lastindex or 0), "phrase")
-    if _PROGRAM.match(text, start):
+    if text.startswith("```", start):  # of a program: the view has no other fence
         return None
     if label := _LABEL.match(text, start):
         return answer_at(text, *label.span(1), "phrase")
@@ -115,8 +112,6 @@ def said(text: str, start: int) -> Answer | None:
         end = remark.start()
     if closing := words.CLOSING.search(text, max(start, end - 20), end):
         end = closing.start()
-    if number := words.IN_SENTENCE.fullmatch(text, start, end):
-        return answer_at(text, *number.span(1), "phrase")
     return answer_at(text, start, _balanced(text, start, end), "phrase")
 
 
@@ -131,21 +126,6 @@ def _balanced(text: str, start: int, end: int) -> int:
         if depth < 0:
             return end if text.startswith(") ", start + 1) else bracket.start()  # `A) 5`
     return end
-
-
-# A second formula of `$x = 1$ and $y = 2$.`, and the end of the list.
-_NEXT_FORMULA = re.compile(
-    r"(?:\$|\\\))\s*(?:[,;]\s*(?:(?:and|or)\s)?|(?:and|or)\s)\s*(?:\$([^$\n]{1,100})(?=\$)|\\\(([^\n]{1,100}?)(?=\\\)))"
-)
-_LIST_END = re.compile(r"(?:\$|\\\))?\s*(?:[.!。！:]|,?\s*respectively|\Z|\n)")
-
-
-def _end_of_list(text: str, end: int) -> int:
-    """Return the end of the last formula of a list whose first one ends at `end`, and which ends the sentence."""
-    last = end
-    while following := _NEXT_FORMULA.match(text, last):
-        last = following.end()
-    return last if _LIST_END.match(text, last) else end
 
 
 _A_WORD = re.compile(r"(?<!\S)\S*[^\W\d_]{2}\S*")

@@ -21,8 +21,8 @@ from outcome_rl.outcomes.extraction.answer import (
 )
 from outcome_rl.outcomes.extraction.boxes import EMPTY_BOX, PLACEHOLDER, last_box
 from outcome_rl.outcomes.extraction.conclusions import bold, conclusion, only_quantity, statement
-from outcome_rl.outcomes.extraction.marks import choice_with_text, hash_mark, heading, only_number, tag
-from outcome_rl.outcomes.extraction.phrases import labelled, phrase, result, said
+from outcome_rl.outcomes.extraction.marks import choice_with_text, hash_mark, only_number, tag
+from outcome_rl.outcomes.extraction.phrases import phrase, result, said
 from outcome_rl.outcomes.extraction.view import blank, view
 
 MAX_CHARS = 1 << 16
@@ -152,11 +152,14 @@ def _named_after(text: str, box: Answer) -> Answer | None:
     """Return the choice or number that a line `Answer: D` behind the last box names."""
     if text.rfind("nswer", box.end) < 0:
         return None
-    seen = view(text)
-    answer = labelled(seen, box.end)
-    if answer is None or bare(answer.text, 0) is None:
+    answer = phrase(view(text[box.end :]))
+    if answer is None or not (_NAMED.search(answer.text) and bare(answer.text, 0)):
         return None
+    answer = moved(answer, box.end)
     return answer._replace(text=text[answer.start : answer.end])
+
+
+_NAMED = re.compile(r"[0-9]|\A\(?[A-J]\b")
 
 
 def _without_boxes(text: str) -> str:
@@ -204,7 +207,6 @@ def _end_of_text(response: str) -> int:
 # Rules for a text without spaces at its end, and whether they read its view.
 _FALLBACKS: tuple[tuple[Callable[[str], Answer | None], bool], ...] = (
     (hash_mark, True),
-    (heading, True),
     (phrase, True),
     (conclusion, False),
     (result, True),
