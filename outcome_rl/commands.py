@@ -28,13 +28,19 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         return parser
 
     def add(
-        name: str, run: Callable[..., None], help: str, *parents: argparse.ArgumentParser, to: Any = commands
+        name: str,
+        run: Callable[..., None],
+        help: str,
+        example: str,
+        *parents: argparse.ArgumentParser,
+        to: Any = commands,
     ) -> Any:
+        presets = ["presets:", *(f"  {name}" for name in preset_names())] if settings in parents else []
         parser = to.add_parser(
             name,
             help=help,
             description=inspect.getdoc(run),
-            epilog="\n  ".join(["presets:", *preset_names()]) if settings in parents else None,
+            epilog="\n".join([*presets, "example:", f"  outcome-rl {example}"]),
             formatter_class=argparse.RawDescriptionHelpFormatter,
             parents=parents,
         )
@@ -58,7 +64,13 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--data", action="append", default=[], metavar="FILE", help="problems, as in data.test_files; repeatable"
     )
 
-    parser = add("train", train, "train a policy with outcome-based exploration", settings)
+    parser = add(
+        "train",
+        train,
+        "train a policy with outcome-based exploration",
+        "train --config toy trainer.experiment_name=mine exploration.adv_estimator='pkpo(k=4)'",
+        settings,
+    )
     parser.add_argument(
         "--dry-run", action="store_true", help="print the resolved settings, memory and steps, and stop"
     )
@@ -68,9 +80,17 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         action="store_true",
         help="print every setting with default, range and help, as a file for --config, and stop",
     )
-    parser = add("eval", evaluate, "sample a saved model and report pass@k, best@k and diff@k", model, settings, data)
+    parser = add(
+        "eval",
+        evaluate,
+        "sample a saved model and report pass@k, best@k and diff@k",
+        "eval runs/mine --data problems.jsonl rollout.val_kwargs.n=64",
+        model,
+        settings,
+        data,
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the results (default: evals/MODEL)")
-    parser = add("export", export, "write a checkpoint as a Hugging Face folder", model)
+    parser = add("export", export, "write a checkpoint as a Hugging Face folder", "export runs/mine models/mine", model)
     parser.add_argument("out", type=Path, metavar="OUT", help="a folder that does not exist yet")
     parser.add_argument(
         "--dtype",
@@ -81,19 +101,31 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument(
         "--trust-remote-code", action="store_true", help="allow the model to run its own code, if you trust it"
     )
-    parser = add("report", report, "write one HTML page of one or more runs")
+    parser = add(
+        "report", report, "write one HTML page of one or more runs", "report runs/grpo runs/mine --out report.html"
+    )
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN_DIR", help="folder of a run")
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="the page (default: RUN_DIR/report.html; of several, ./report.html)"
     )
-    parser = add("compare", compare, "compare methods over runs: mean and spread over seeds, paired differences")
+    parser = add(
+        "compare",
+        compare,
+        "compare methods over runs: mean and spread over seeds, paired differences",
+        "compare runs/grpo-seed* runs/mine-seed*",
+    )
     parser.add_argument(
         "runs", nargs="+", type=Path, metavar="RUN_DIR", help="folder of a run; the first is the baseline"
     )
     parser.add_argument(
         "--json", dest="json_out", type=Path, metavar="OUT", help="write the comparison; - prints it alone"
     )
-    parser = add("paper", paper, "draw the paper's figures and tables from runs of any stack")
+    parser = add(
+        "paper",
+        paper,
+        "draw the paper's figures and tables from runs of any stack",
+        "paper grpo=logs/grpo.jsonl runs/ucb_con-seed0 --out paper",
+    )
     parser.add_argument(
         "runs",
         nargs="+",
@@ -112,12 +144,25 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument(
         "--out", type=Path, default=Path("paper"), metavar="DIR", help="folder of the page (default: %(default)s)"
     )
-    parser = add("hard-set", hard_set, "find the problems that a model never solves", model, settings, data)
+    parser = add(
+        "hard-set",
+        hard_set,
+        "find the problems that a model never solves",
+        "hard-set runs/mine --data problems.jsonl --k 64",
+        model,
+        settings,
+        data,
+    )
     parser.add_argument(
         "--k", type=at_least_one, default=512, help="number of samples per problem (default: %(default)s)"
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the results (default: hard-set/MODEL)")
-    parser = add("analyze", analyze, "report pass@k, best@k and diff@k of files of samples")
+    parser = add(
+        "analyze",
+        analyze,
+        "report pass@k, best@k and diff@k of files of samples",
+        "analyze before.jsonl after.jsonl --plot change.png",
+    )
     parser.add_argument(
         "files",
         nargs="+",
@@ -186,6 +231,7 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "loss",
         bench_loss,
         "time, memory and error of the policy loss, compared with plain PyTorch and its matrix products",
+        "bench loss --hidden 2048 --vocabulary 151936",
         to=benchmarks.add_subparsers(required=True, metavar="NAME"),
     )
     parser.add_argument("--device", choices=["cpu", "cuda"], help="default: a GPU if there is one")
@@ -196,7 +242,7 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         ("rounds", "rounds of each measurement (15; 30)"),
     ):
         parser.add_argument(f"--{name}", type=at_least_one, metavar="N", help=help)
-    parser = add("env", env, "show versions, devices, and the implementation of each operation")
+    parser = add("env", env, "show versions, devices, and the implementation of each operation", "env --json")
     parser.add_argument("--json", dest="as_json", action="store_true", help="print JSON")
 
 
@@ -417,8 +463,6 @@ def analyze(
 
     pass@k: probability that one of k samples is correct; best@k: the same, drawn with replacement, as verl logs it;
     diff@k: expected number of different answers in k samples. Each k is a mean over the questions that have k samples.
-
-    outcome-rl analyze before.jsonl after.jsonl --plot collapse.png
     """
     from outcome_rl.analyze import analyze_file
     from outcome_rl.exploration.config import ExplorationConfig

@@ -10,8 +10,9 @@ MODULES = {
     "trackio": ("trackio",),
     "trl": ("trl", "accelerate"),
     "reasoning-gym": ("reasoning_gym",),
+    "smollm2": ("gguf",),
 }
-"""Extra of pyproject.toml -> the modules that this package imports from it."""
+"""Extra of pyproject.toml -> the modules that this package and its experiments import from it."""
 
 
 def install(extra: str) -> str:

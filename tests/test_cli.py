@@ -1,6 +1,8 @@
 """The command line as a user meets it: output, files, exit status, and one-line errors."""
 
+import argparse
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -183,6 +185,22 @@ def test_env_json() -> None:
 
 def test_version() -> None:
     assert invoke("--version").stdout == f"outcome-rl {__version__}\n"
+
+
+def test_every_help_ends_with_an_example_that_the_parser_takes() -> None:
+    parser = cli._parser()
+    (commands_of,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    parsers = dict(commands_of.choices)
+    bench = parsers.pop("bench")
+    (nested,) = (action for action in bench._actions if isinstance(action, argparse._SubParsersAction))
+    for each in (*parsers.values(), *nested.choices.values()):
+        *_, title, example = each.format_help().splitlines()
+        assert title == "example:", each.prog
+        program, *words = shlex.split(example)
+        assert program == "outcome-rl"
+        assert example.strip().startswith(each.prog)
+        _, rest = parser.parse_known_args(words)
+        assert not any(word.startswith("-") for word in rest), example
 
 
 def test_help_loads_nothing_heavy() -> None:

@@ -65,6 +65,7 @@ def _download(folder: Path) -> Path:
 
 
 def _convert(path: Path, folder: Path) -> None:
+    import gguf  # noqa: F401, transformers needs it, and its own error names no extra
     from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
     source = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}

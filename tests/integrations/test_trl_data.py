@@ -199,9 +199,9 @@ def test_a_gold_that_is_no_text_is_an_error_of_its_row(make: Make) -> None:
 def test_a_line_says_what_was_chosen_from_the_data(make: Make, capsys: pytest.CaptureFixture[str]) -> None:
     make()
     make(data=questions(id=None, answer=None), columns={"correct_reward": is_right})
-    first, second = (line.partition("questions are ")[2] for line in capsys.readouterr().out.splitlines())
-    assert first == "told apart by the column 'id', answers are judged by the column 'answer'"
-    assert second == "told apart by the hash of the prompt, answers are judged by is_right"
+    first, second = (line.partition("question ids: ")[2] for line in capsys.readouterr().out.splitlines())
+    assert first == "the column 'id'; correctness: the column 'answer'"
+    assert second == "the hash of the prompt; correctness: is_right"
 
 
 def test_rows_of_one_question_may_differ(make: Make) -> None:

@@ -162,15 +162,15 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
     def _summary(self) -> str:
         """Return the settings and what was chosen from the data, in one line."""
         config = self.explorer.config
-        judge = f"the column {self._columns.golds!r}" if self._columns.golds else "nothing"
+        judge = f"the column {self._columns.golds!r}" if self._columns.golds else "not computed"
         if self._correct_indices:
             judge = " and ".join(self.reward_func_names[i] for i in self._correct_indices)
         elif config.is_correct:
             judge = "is_correct"
         return (
             f"outcome-based exploration is on: bonus={config.bonus} coef={config.coef} baseline={config.baseline} "
-            f"adv_estimator={config.adv_estimator} answer_mask_mode={config.answer_mask_mode}; questions are told "
-            f"apart by {self._columns.id_source}, answers are judged by {judge}"
+            f"adv_estimator={config.adv_estimator} answer_mask_mode={config.answer_mask_mode}; question ids: "
+            f"{self._columns.id_source}; correctness: {judge}"
         )
 
     def _check_settings(self) -> None:
