@@ -1,9 +1,10 @@
 """TRL's trainer with the plug-in and a vLLM engine in its process, on a CPU; every line is a step's log as JSON.
 
-    python tests/helpers/trl_vllm.py FOLDER [--stale]
+    python tests/helpers/trl_vllm.py FOLDER [--stale] [--truncated] [--whole]
 
 TRL writes new weights into the engine's layers. On a CPU vLLM repacks them at the start and then takes no others, so
-repacking is left out here. `--stale` leaves out the new weights instead, which the plug-in must notice.
+repacking is left out here. `--stale` leaves out the new weights instead, which the plug-in must notice. `--truncated`
+samples with top-p and top-k and trains on the kept tokens, with `--whole` on the whole vocabulary.
 """
 
 import json
@@ -37,12 +38,13 @@ class Log(TrainerCallback):
             print(json.dumps({name: float(value) for name, value in logs.items()}), flush=True)
 
 
-def main(folder: Path, is_stale: bool) -> None:
+def main(folder: Path, options: set[str]) -> None:
     utils.dispatch_cpu_unquantized_gemm = plain_product
-    if is_stale:
+    if "--stale" in options:
         VLLMGeneration.sync_weights = lambda self: None
     names = ("id", "problem", "answer")
     problems = [{name: row[name] for name in names} for row in DialectTask().problems("train")[:4]]
+    truncated = {"top_p": 0.9, "top_k": 20, "temperature": 1.2} if "--truncated" in options else {}
     trainer = OutcomeGRPOTrainer(
         model=str(policy_dir()),
         reward_funcs=is_right,
@@ -63,13 +65,15 @@ def main(folder: Path, is_stale: bool) -> None:
             save_strategy="no",
             report_to="none",
             disable_tqdm=True,
+            **truncated,
         ),
         callbacks=[Log()],
         exploration=ExplorationConfig(bonus="batch", coef=0.2),
+        fused_loss="--truncated" in options and "--whole" not in options,
     )
     trainer.train()
     print(json.dumps({"counted": [sum(n for _, n in trainer.explorer.seen(p["id"])) for p in problems]}))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), "--stale" in sys.argv)
+    main(Path(sys.argv[1]), set(sys.argv[2:]))

@@ -33,3 +33,16 @@ def test_an_engine_with_old_weights_is_noticed(tmp_path: Path) -> None:
     (*steps, _), warnings = run(tmp_path, "--stale")
     assert steps[-1][DIFFERENCE] > 1 / 16
     assert "Check the synchronisation of weights with vLLM" in warnings
+
+
+def test_the_loss_of_truncated_sampling_is_over_the_kept_tokens(tmp_path: Path) -> None:
+    """TRL's importance ratios of policy and engine have mean 1 there, and are biased over the whole vocabulary."""
+    ratio = "sampling/importance_sampling_ratio/mean"
+    (*steps, last), warnings = run(tmp_path, "--truncated")
+    assert last["counted"] == [32] * 4
+    assert [row[ratio] for row in steps] == pytest.approx([1] * 4, abs=0.02)  # the engine computes in bfloat16
+    assert max(row[DIFFERENCE] for row in steps) < 1 / 16
+    assert all(row["grad_norm"] > 0 for row in steps)
+    assert "the loss is over the whole vocabulary" not in warnings
+    whole, _ = run(tmp_path, "--truncated", "--whole")
+    assert whole[0][ratio] < 0.95

@@ -11,6 +11,7 @@ from outcome_rl.grpo.config.schema import SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.sampling import sample_seeds
 from outcome_rl.grpo.types import Prompts
+from outcome_rl.vllm_kept import kept_limit
 
 SHARED_MEMORY = Path("/dev/shm")
 _PREFIX = "outcome-rl-weights-"
@@ -26,18 +27,15 @@ def vllm_requests(
         "top_k": sampling.top_k,
         "max_tokens": max_tokens,
         "stop_token_ids": policy.end_token_ids,
-        "logprobs": kept_limit(policy, sampling),  # in addition to the sampled token
+        "logprobs": kept_limit_of(policy, sampling),  # in addition to the sampled token
     }
     repeated = [prompt for prompt in map(list, prompts) for _ in range(sampling.n)]
     return repeated, [common | {"seed": own_seed} for own_seed in sample_seeds(prompts, sampling.n, seed)]
 
 
-def kept_limit(policy: Policy, sampling: SamplingConfig) -> int:
-    """Return how many log-probabilities vLLM must return with a token for all that were kept to be among them.
-
-    vLLM also keeps the tokens that tie with the last of the k most likely ones, in bfloat16 often several.
-    """
-    return min(2 * sampling.top_k + 8, policy.head.weight.shape[0]) if sampling.keeps_support else 0
+def kept_limit_of(policy: Policy, sampling: SamplingConfig) -> int:
+    """Return how many log-probabilities vLLM must return with a token: 0 if the loss needs no kept ones."""
+    return kept_limit(sampling.top_k, policy.head.weight.shape[0]) if sampling.keeps_support else 0
 
 
 class Handover:

@@ -7,7 +7,6 @@ Samples are functions of weights, prompts and seed: every response has its own s
 and sampling starts when all requests are queued, so that batches do not depend on timing.
 """
 
-import math
 import os
 import re
 import signal
@@ -27,14 +26,14 @@ from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.engine import RolloutEngine
-from outcome_rl.grpo.rollout.handover import Handover, kept_limit, vllm_requests
+from outcome_rl.grpo.rollout.handover import Handover, kept_limit_of, vllm_requests
 from outcome_rl.grpo.rollout.vllm_reaper import MARK, start_reaper
 from outcome_rl.grpo.types import EngineDied, Fetch, Prompts, Rollout
+from outcome_rl.vllm_kept import kept_tokens
 
 T = TypeVar("T")
 OLDEST, NEWEST = (0, 28), (0, 33)  # 0.28 is the first whose backends all have a sender for the trainer
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM can be started with
-MIN_KEPT_MASS = 0.99  # of the probabilities of the kept tokens; the rest is rounding
 DEATH = (
     "vLLM's engine process ended while it sampled; its messages above say why. The finished steps are in a checkpoint: "
     "the same command continues the run"
@@ -132,7 +131,7 @@ class VllmEngine(RolloutEngine):
                     enable_chunked_prefill=False if current_platform.is_cpu() else None,
                     enable_sleep_mode=self._can_sleep,
                     logprobs_mode="processed_logprobs",  # of the distribution after temperature, top-k and top-p
-                    max_logprobs=kept_limit(policy, rollout),
+                    max_logprobs=kept_limit_of(policy, rollout),
                     generation_config="vllm",  # ignore the model's own settings: the loss does not model them
                     **_weights_of(policy, config),
                 )
@@ -247,9 +246,6 @@ class VllmEngine(RolloutEngine):
 def _logps_and_kept(flat: Any, sampling: SamplingConfig) -> tuple[list[float], list[list[int]] | None]:
     """Return the log-probability of each sampled token, and those that top-k and top-p kept, if the loss needs them.
 
-    They are those of a processed log-probability above -inf. vLLM's own `return_sampling_mask` names them too, but not
-    on the CPU, and then refuses every other sampling of the engine, such as an evaluation without top-k.
-
     Args:
         flat: vLLM's `FlatLogprobs`: for each position the sampled token, then the most likely ones.
         sampling: of the request.
@@ -260,16 +256,12 @@ def _logps_and_kept(flat: Any, sampling: SamplingConfig) -> tuple[list[float], l
     logps = [flat.logprobs[start] for start in flat.start_indices]
     if not sampling.keeps_support:
         return logps, None
-    kept = []
-    for start, end in zip(flat.start_indices, flat.end_indices, strict=True):
-        of_token = dict(zip(flat.token_ids[start:end], flat.logprobs[start:end], strict=True))
-        found = {token: logp for token, logp in of_token.items() if logp > -math.inf}
-        if sum(map(math.exp, found.values())) < MIN_KEPT_MASS:
-            raise ValueError(
-                f"rollout.top_k={sampling.top_k}: vLLM kept more than {len(found)} tokens, because many tie with the "
-                "last; set a larger rollout.top_k, or rollout.engine=transformers"
-            )
-        kept.append(sorted({flat.token_ids[start], *found}))
+    kept = [
+        kept_tokens(
+            flat.token_ids[start], zip(flat.token_ids[start:end], flat.logprobs[start:end], strict=True), sampling.top_k
+        )
+        for start, end in zip(flat.start_indices, flat.end_indices, strict=True)
+    ]
     return logps, kept
 
 

@@ -1,7 +1,8 @@
 """TRL's policy loss from hidden states, by `linear_policy_loss`.
 
 TRL multiplies the hidden states with the lm_head inside the model's forward, where data parallelism sees it, and
-computes the loss from the log-probabilities outside. Here the loss itself is computed inside, with TRL's denominators:
+computes the loss from the log-probabilities outside. Here the loss itself is computed inside, with TRL's denominators,
+and over the kept tokens of a truncated sampler where they are known (`kept_tokens`):
 
 | loss_type | aggregation | divided by |
 |---|---|---|
@@ -16,21 +17,24 @@ import functools
 import hashlib
 import json
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from outcome_rl.integrations.kept_tokens import from_rows
 from outcome_rl.integrations.loss_types import OF_ALL_TOKENS, obstacles_of, settings_of
-from outcome_rl_kernels import PolicyLossOutput, linear_policy_loss
+from outcome_rl_kernels import PolicyLossOutput, Support, linear_policy_loss
 from outcome_rl_kernels.loss.inputs import Rows, check_sampling
 from outcome_rl_kernels.loss.selections import near_policy, top_entropy
 from outcome_rl_kernels.loss.types import LossAggregation
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer
+
+KEPT = "kept_ids"  # in what a rollout_func returns, and in TRL's generation batch
 
 
 def check_fused_loss(trainer: "GRPOTrainer") -> None:
@@ -131,16 +135,19 @@ def fused_policy_loss(trainer: "GRPOTrainer", model: Any, inputs: dict[str, Any]
     step, micro_batch = trainer._micro_batch
     sample_seed = seed_of(trainer.args.seed, step, micro_batch, trainer.accelerator.process_index)
 
+    kept = inputs.get(KEPT)
+    support = None if kept is None else support_of(kept, completion_ids.device)
+
     def policy_loss(hidden: Tensor, head: Any) -> PolicyLossOutput:
-        in_float32 = trainer.args.cast_lm_head_to_fp32  # TRL has cast the head; its products stay outside autocast
-        with torch.autocast(hidden.device.type, enabled=False) if in_float32 else nullcontext():
+        with head_autocast(trainer, hidden):
             return linear_policy_loss(
-                hidden[:, -num_tokens - 1 : -1].to(head.weight.dtype if in_float32 else hidden.dtype),
+                head_input(trainer, hidden, head, num_tokens),
                 head.weight,
                 completion_ids,
                 inputs["advantages"],
                 mask,
                 bias=head.bias,
+                support=support,
                 ref_logps=inputs.get("ref_per_token_logps"),
                 old_logps=inputs.get("old_per_token_logps"),
                 rollout_weights=rollout_weights,
@@ -163,6 +170,22 @@ def fused_policy_loss(trainer: "GRPOTrainer", model: Any, inputs: dict[str, Any]
             policy_loss=policy_loss,
         )
     return output
+
+
+def head_autocast(trainer: "GRPOTrainer", hidden: Tensor) -> AbstractContextManager[Any]:
+    """Return the context of products with the head: no autocast where TRL has cast it to float32."""
+    return torch.autocast(hidden.device.type, enabled=False) if trainer.args.cast_lm_head_to_fp32 else nullcontext()
+
+
+def head_input(trainer: "GRPOTrainer", hidden: Tensor, head: Any, num_tokens: int) -> Tensor:
+    """Return the hidden states that predict the last tokens, in float32 where TRL has cast the head to it."""
+    states = hidden[:, -num_tokens - 1 : -1]
+    return states.to(head.weight.dtype) if trainer.args.cast_lm_head_to_fp32 else states
+
+
+def support_of(kept: Tensor, device: torch.device) -> Support:
+    """Return the support of N * T tokens from kept ids (N, T, K), which are on the CPU, so that nothing waits."""
+    return Support(*(column.to(device, non_blocking=True) for column in from_rows(kept.flatten(0, 1))))
 
 
 def seed_of(seed: int, step: int, micro_batch: int, rank: int) -> int:

@@ -4,10 +4,7 @@ Everything is TRL's except this: after a generation batch is scored, its outcome
 its advantages; the explorer's state is saved in TRL's checkpoints and restored from them.
 """
 
-import json
-import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from numbers import Real
 from pathlib import Path
@@ -16,7 +13,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 
@@ -26,9 +22,11 @@ from outcome_rl.exploration.explorer import Explorer, device_of_counts
 from outcome_rl.exploration.scored import Scored
 from outcome_rl.integrations.adapter import outcome_turn, validation, with_disagreement
 from outcome_rl.integrations.trl.advantages import exploration_advantages
+from outcome_rl.integrations.trl.checkpoints import newest_checkpoint
 from outcome_rl.integrations.trl.columns import Columns
 from outcome_rl.integrations.trl.compatibility import check_hooks, forward_inputs
-from outcome_rl.integrations.trl.fused_loss import add_policy_loss, check_fused_loss, fused_policy_loss
+from outcome_rl.integrations.trl.fused_loss import KEPT, add_policy_loss, check_fused_loss, fused_policy_loss
+from outcome_rl.integrations.trl.kept_tokens import check_kept, keep_tokens, kept_logps, padded, truncates
 from outcome_rl.outcomes.answer_mask import decode_completion
 from outcome_rl.outcomes.batch import Batch
 from outcome_rl.stale_sampler import SamplerCheck
@@ -37,7 +35,6 @@ from outcome_rl.version import __version__
 from outcome_rl_kernels.advantages.estimators import check_group_size
 from outcome_rl_kernels.checks import did_you_mean
 
-logger = logging.getLogger(__name__)
 FOLDER = "exploration"  # in a checkpoint
 _TRACE = "exploration/"  # prefix of our columns in TRL's table of completions
 # Loss types that treat the ratio as a constant: even with sequence-level ratios a token's advantage reaches only that
@@ -104,6 +101,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         self._micro_batch = -1, 0  # the step, and how many losses of it were computed for training
         self._before_generation: dict[str, Any] | None = None  # the explorer's state
         self._fused: tuple[Tensor, Tensor] | None = None  # the fused loss's logps and entropies, while TRL reads them
+        self._kept: list[list[list[int]]] | None = None  # the tokens that the sampler kept, of the last generation
         super().__init__(*args, **kwargs)
         group = dist.group.WORLD if self.accelerator.num_processes > 1 else None
         self.explorer = Explorer(exploration, device=device_of_counts(self.accelerator.device), process_group=group)
@@ -123,6 +121,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         if fused_loss:
             self._head = read_head(self.model)
             add_policy_loss(self.model)
+            keep_tokens(self)
 
     def _find_columns(self, id_key: str, answer_key: str | None) -> Columns:
         """Find the columns of ids and reference answers, and check them in every row.
@@ -239,12 +238,16 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """Train as `GRPOTrainer.train` does; True continues from the newest complete checkpoint."""
         if resume_from_checkpoint is True:
-            resume_from_checkpoint = _newest_checkpoint(Path(self.args.output_dir)) or True
+            resume_from_checkpoint = newest_checkpoint(Path(self.args.output_dir)) or True
         return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def _generate(self, prompts: list[Any]) -> Any:
+        self._kept = None
         generated = super()._generate(prompts)
-        ids, written = generated[1:3]
+        ids, written, more = generated[1], generated[2], generated[5]
+        if KEPT in more:
+            self._kept = more.pop(KEPT)
+        check_kept(self._kept, ids, fused_loss=self.fused_loss)
         # Later TRL pads them, and empties the masks of completions that were cut off.
         self._written = [[1] * len(row) for row in ids] if written is None else written
         return generated
@@ -258,6 +261,8 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         rows = [dict(row) for row in inputs]  # TRL adds what a rollout_func returns for each completion
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         self._correct_without_missing(output)
+        if self._kept is not None:
+            output[KEPT] = padded(self._kept, output["completion_ids"].shape[1])
         if self.model.training:
             self._check_sampler()
             self._before_generation = self._state_if_saved_in_between()
@@ -311,10 +316,10 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         """Warn once of a stale sampler, by TRL's own metric, which is there with vLLM's importance sampling.
 
         TRL's vLLM reports the log-probabilities of the distribution that it samples from, so truncated sampling makes
-        them larger than the policy's.
+        them larger than the policy's, unless the kept tokens are known.
         """
         changed = self.repetition_penalty != 1 or self.args.generation_kwargs  # which vLLM's report has and TRL's lacks
-        if self.top_p < 1 or self.top_k > 0 or self.min_p or changed:
+        if changed or (truncates(self) and self._kept is None):
             return
         name = "sampling/sampling_logp_difference/mean"
         found = self._metrics["train"].get(name)
@@ -386,7 +391,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
                 found: Tensor = output[name]
                 return found
         completion_ids = output["completion_ids"]
-        method = super()._get_per_token_logps_and_entropies
+        method = self._get_per_token_logps_and_entropies
         ids = torch.cat([output["prompt_ids"], completion_ids], dim=1)
         lengths = torch.tensor([[len(row)] for row in self._written], device=ids.device)
         is_token = torch.arange(completion_ids.shape[1], device=ids.device) < lengths
@@ -437,6 +442,8 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
     def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
         if self._fused is not None:
             return (*self._fused, None)
+        if self._kept is not None:  # TRL's old and reference log-probabilities of a generation
+            return kept_logps(self, self._kept, *args, **kwargs)
         return super()._get_per_token_logps_and_entropies(*args, **kwargs)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
@@ -485,14 +492,3 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             loaded.length_setting = before.length_setting
             before.close()
             self.explorer = loaded
-
-
-def _newest_checkpoint(folder: Path) -> str | None:
-    steps = [path.name.rpartition("-")[2] for path in folder.glob(f"{PREFIX_CHECKPOINT_DIR}-*")]
-    for step in sorted((int(step) for step in steps if step.isdecimal()), reverse=True):
-        checkpoint = folder / f"{PREFIX_CHECKPOINT_DIR}-{step}"
-        with suppress(OSError, ValueError):
-            json.loads((checkpoint / TRAINER_STATE_NAME).read_text(encoding="utf-8"))  # written last
-            return str(checkpoint)
-        logger.warning("%s is incomplete (killed while saving); skipping it", checkpoint)
-    return None

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from outcome_rl.grpo.config.schema import ModelConfig, RolloutConfig, SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout import handover, vllm_engine
-from outcome_rl.grpo.rollout.handover import Handover, kept_limit
+from outcome_rl.grpo.rollout.handover import Handover, kept_limit_of
 from outcome_rl.grpo.rollout.sampling import warper
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.rollout.vllm_engine import NEWEST, OLDEST, check_vllm
@@ -76,7 +76,7 @@ class FlatLogprobs:
 def test_kept_tokens_of_vllms_log_probabilities(settings: dict[str, Any]) -> None:
     """Those whose logits the filters left."""
     policy, sampling = Policy.load(ModelConfig(path="toy", device="cpu")), RolloutConfig(temperature=1.5, **settings)
-    limit, V = kept_limit(policy, sampling), policy.head.weight.shape[0]
+    limit, V = kept_limit_of(policy, sampling), policy.head.weight.shape[0]
     generator = torch.Generator().manual_seed(0)
     logits_TV = warper(sampling)(3 * torch.randn(40, V, generator=generator))
     tokens = torch.multinomial(logits_TV.softmax(dim=-1), 1, generator=generator)[:, 0].tolist()
@@ -92,7 +92,7 @@ def test_kept_tokens_of_vllms_log_probabilities(settings: dict[str, Any]) -> Non
 def test_kept_tokens_that_vllm_did_not_return_are_an_error() -> None:
     """It keeps all tokens that tie with the last of the k: more than it was asked for, if all tie."""
     policy, sampling = Policy.load(ModelConfig(path="toy", device="cpu")), RolloutConfig(top_k=2)
-    V, limit = policy.head.weight.shape[0], kept_limit(policy, sampling)
+    V, limit = policy.head.weight.shape[0], kept_limit_of(policy, sampling)
     tied, all_tied = FlatLogprobs(), FlatLogprobs()
     tied.append(torch.full((V,), -torch.inf).index_fill(0, torch.arange(limit), 0.0).log_softmax(0), 3, limit)
     assert vllm_engine._logps_and_kept(tied, sampling)[1] == [[*range(limit)]]
