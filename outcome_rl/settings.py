@@ -102,7 +102,7 @@ class Setting:
                 raise ValueError(self._message("finite"))
 
     def _message(self, expected: str) -> str:
-        hint = f"; the default is {yaml_text(self.default)}" if self.default not in ("", []) else ""
+        hint = f"; the default is {yaml_text(self.default)}" if self.default not in ("", [], {}) else ""
         return f"{self.name} must be {expected}; got {self.value!r}{hint}"
 
 
@@ -205,6 +205,8 @@ def yaml_text(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(yaml_text, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key}: {yaml_text(item)}' for key, item in value.items())}}}"
     return str(value)
 
 
@@ -245,6 +247,8 @@ def _fits(value: Any, annotation: Any) -> bool:
         return value in inner
     if origin is list:
         return isinstance(value, list | tuple) and all(_fits(item, inner[0]) for item in value)
+    if origin is dict:
+        return isinstance(value, dict) and all(isinstance(key, str) for key in value)
     if origin is tuple:
         return isinstance(value, list | tuple) and len(value) == len(inner) and all(map(_fits, value, inner))
     if annotation in (int, float):
@@ -282,4 +286,6 @@ def _words(annotation: Any) -> str:
         return f"some of {', '.join(map(repr, get_args(inner[0])))}"
     if origin in (list, tuple):
         return f"{'a list of' if origin is list else len(inner)} {_WORDS[inner[0]][1]}"
+    if origin is dict:
+        return "a mapping, such as {name: value}"
     return "a function" if origin is Callable else _WORDS[annotation][0]

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -157,12 +158,17 @@ def default_values() -> dict[str, Any]:
 
 
 def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the settings of nested sections under their dotted keys."""
+    """Yield the settings of nested sections under their dotted keys; the value of a setting may be a mapping too."""
     for key, value in tree.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and f"{prefix}{key}" not in _mappings():
             yield from leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
+
+
+@cache
+def _mappings() -> frozenset[str]:
+    return frozenset(name for name, default in default_values().items() if isinstance(default, dict))
 
 
 def _check_keys(settings: Mapping[str, Any], known: Mapping[str, Any], origin: str) -> None:

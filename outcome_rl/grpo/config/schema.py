@@ -110,6 +110,9 @@ class DataConfig:
     apply_chat_template: Literal["auto", "true", "false"] = setting(
         "auto", 'Wrap the prompt as a user message; "auto" does so if the tokenizer has a chat template.'
     )
+    apply_chat_template_kwargs: dict[str, Any] = setting(
+        {}, "Variables of the chat template, such as {enable_thinking: false} for Qwen3."
+    )
     train_batch_size: int = setting(256, "Questions per step.", gt=0)
     max_prompt_length: int = setting(1024, "Largest prompt length, in tokens.", gt=0)
     overlong_prompts: Literal["error", "filter"] = setting(
@@ -127,6 +130,11 @@ class DataConfig:
         _check_set("data.train_files", self.train_files, "a file such as problems.jsonl, or 'toy:train'")
         if "{problem}" not in self.prompt_template:
             raise ValueError(f"data.prompt_template must contain {{problem}}; got {self.prompt_template!r}")
+        given = self.apply_chat_template_kwargs
+        if reserved := sorted(given.keys() & {"conversation", "tokenize", "add_generation_prompt"}):
+            raise ValueError(f"data.apply_chat_template_kwargs must leave {', '.join(reserved)} to the trainer")
+        if given and self.apply_chat_template == "false":
+            raise ValueError("data.apply_chat_template_kwargs needs a chat template; apply_chat_template is false")
 
 
 @dataclass(frozen=True)
@@ -202,6 +210,13 @@ class RolloutConfig(SamplingConfig):
         "Share of the device memory that vLLM may fill with weights and cache (main memory, in vLLM's CPU build).",
         gt=0,
         le=1,
+        affects_results=False,
+    )
+    tensor_model_parallel_size: int = setting(
+        1,
+        "GPUs over which a vLLM of this machine shards its model, for a trainer of one process; weights then go to it "
+        "through main memory.",
+        gt=0,
         affects_results=False,
     )
     enforce_eager: bool = setting(

@@ -1,8 +1,9 @@
 """Tokenization of problems: template, chat template, tokenizer, length limit."""
 
+import inspect
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from outcome_rl.causal_lm import without_end
@@ -48,6 +49,14 @@ def _encode(problems: Sequence[Problem], tokenizer: Any, config: DataConfig) -> 
         raise ValueError("data.apply_chat_template=true, but the tokenizer has no chat template; use auto or false")
     # replace, not format: problems contain the braces of LaTeX
     texts = [config.prompt_template.replace("{problem}", problem.problem) for problem in problems]
+    given = config.apply_chat_template_kwargs
+    if given and not has_template:
+        raise ValueError("data.apply_chat_template_kwargs is set, but the tokenizer has no chat template; leave it out")
+    if given and (unread := sorted(set(given) - _read_by_template(tokenizer))):
+        raise ValueError(
+            f"data.apply_chat_template_kwargs has {', '.join(unread)}, which the tokenizer's chat template does not "
+            "read; look for the right name in it"
+        )
     if config.apply_chat_template == "false" or not has_template:
         if conversation := next((problem for problem in problems if problem.messages), None):
             lacks = "data.apply_chat_template=false" if has_template else "the tokenizer has none"
@@ -56,17 +65,23 @@ def _encode(problems: Sequence[Problem], tokenizer: Any, config: DataConfig) -> 
                 "Use a model with a chat template, or write prompts as text"
             )
         return without_end(tokenizer(texts)["input_ids"], [tokenizer.eos_token_id])
-    rendered = [_render(problem, text, tokenizer) for problem, text in zip(problems, texts, strict=True)]
+    rendered = [_render(problem, text, tokenizer, given) for problem, text in zip(problems, texts, strict=True)]
     # The chat template adds the special tokens.
     return cast(list[list[int]], tokenizer(rendered, add_special_tokens=False)["input_ids"])
 
 
-def _render(problem: Problem, text: str, tokenizer: Any) -> str:
+def _read_by_template(tokenizer: Any) -> set[str]:
+    """Return the words of a tokenizer's chat template, and the arguments that transformers takes beside it."""
+    words = re.findall(r"\w+", str(getattr(tokenizer, "chat_template", None) or ""))
+    return {*words, *inspect.signature(tokenizer.apply_chat_template).parameters}
+
+
+def _render(problem: Problem, text: str, tokenizer: Any, variables: Mapping[str, Any]) -> str:
     from jinja2 import TemplateError
 
     messages = [message._asdict() for message in (*problem.messages[:-1], Message("user", text))]
     try:
-        return str(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
+        return str(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **variables))
     except TemplateError as error:  # such as a system message, for a model that was trained without
         raise ValueError(
             f"the tokenizer's chat template refuses the prompt of {problem.id!r}: {error}. Change its messages"

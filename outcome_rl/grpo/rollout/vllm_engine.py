@@ -73,6 +73,18 @@ class VllmEngine(RolloutEngine):
                 "rollout.merge_adapters=false sends LoRA adapters to a vLLM engine of this machine; it needs "
                 "model.lora_rank > 0, and no rollout.servers"
             )
+        size, wanted = config.rollout.tensor_model_parallel_size, "rollout.tensor_model_parallel_size"
+        if size == 1:
+            return
+        if config.rollout.servers:
+            raise ValueError(f"{wanted}={size} is not for servers; start them with --tensor-parallel-size {size}")
+        if distributed.world_size() > 1:
+            raise ValueError(
+                f"{wanted}={size} needs a trainer of one process, because each of {distributed.world_size()} has a GPU "
+                "for its vLLM; use 1, or rollout.servers"
+            )
+        if distributed.choose_device(config.model.device).type == "cuda" and torch.cuda.device_count() < size:
+            raise ValueError(f"{wanted}={size} needs as many GPUs; this process sees {torch.cuda.device_count()}")
 
     @classmethod
     def open(cls, policy: Policy, config: TrainConfig) -> RolloutEngine:
@@ -126,6 +138,7 @@ class VllmEngine(RolloutEngine):
                     max_model_len=data.max_length,
                     max_num_seqs=rollout.micro_batch_size,
                     gpu_memory_utilization=rollout.gpu_memory_utilization,
+                    tensor_parallel_size=rollout.tensor_model_parallel_size,
                     enforce_eager=rollout.enforce_eager,
                     # After a part of a prompt vLLM takes the draw back, which generators of the CPU cannot: it fails.
                     enable_chunked_prefill=False if current_platform.is_cpu() else None,
@@ -148,7 +161,10 @@ class VllmEngine(RolloutEngine):
         self._sends_adapters = sends_adapters(config)
         if not self._sends_adapters:
             self._sender = open_sender(
-                LocalClient(self._llm), lambda: self._policy.published_weights(), policy.device, self._handover.name
+                LocalClient(self._llm),
+                lambda: self._policy.published_weights(),
+                _carrier(policy, config),
+                self._handover.name,
             )
 
     def close(self) -> None:
@@ -269,6 +285,11 @@ def sends_adapters(config: TrainConfig) -> bool:
     return config.model.lora_rank > 0 and not config.rollout.merge_adapters
 
 
+def _carrier(policy: Policy, config: TrainConfig) -> torch.device:
+    """Return the device that holds weights on their way: main memory if several of vLLM's GPUs take parts of them."""
+    return policy.device if config.rollout.tensor_model_parallel_size == 1 else torch.device("cpu")
+
+
 def _weights_of(policy: Policy, config: TrainConfig) -> dict[str, Any]:
     """Return vLLM's settings for the weights: it gets all of them later, or reads those that adapters leave frozen.
 
@@ -280,7 +301,7 @@ def _weights_of(policy: Policy, config: TrainConfig) -> dict[str, Any]:
 
         return {
             "load_format": "dummy",
-            "weight_transfer_config": {"backend": backend(policy.device)},
+            "weight_transfer_config": {"backend": backend(_carrier(policy, config))},
             "worker_extension_cls": "outcome_rl.grpo.rollout.vllm_worker.PolicyWorker",
         }
     rank = next((size for size in LORA_RANKS if size >= config.model.lora_rank), None)

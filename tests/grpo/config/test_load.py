@@ -95,6 +95,18 @@ def test_yaml_round_trip(overrides: tuple[str, ...], tmp_path: Path) -> None:
     assert load_config(path) == config
 
 
+def test_a_setting_may_be_a_mapping(tmp_path: Path) -> None:
+    """From a file, from the command line, and from what a run has saved; a later layer replaces it."""
+    path = tmp_path / "own.yaml"
+    path.write_text("base: toy\ndata:\n  apply_chat_template_kwargs: {enable_thinking: false, depth: {a: 1}}\n")
+    config = load_config(path)
+    assert config.data.apply_chat_template_kwargs == {"enable_thinking": False, "depth": {"a": 1}}
+    path.write_text(to_yaml(config))
+    assert load_config(path) == config
+    changed = load_config(path, ["data.apply_chat_template_kwargs={enable_thinking: true}"])
+    assert changed.data.apply_chat_template_kwargs == {"enable_thinking": True}
+
+
 def test_the_described_settings_are_a_file_of_the_defaults(tmp_path: Path) -> None:
     path = tmp_path / "all.yaml"
     path.write_text(settings_yaml())
@@ -232,6 +244,16 @@ def test_unknown_keys_in_a_file_name_the_file(tmp_path: Path) -> None:
         ("data.train_files=null", r"data\.train_files must be a list of strings; got None"),
         ("data.train_files=[]", r"data\.train_files is not set"),
         ("data.prompt_template=hello", r"data\.prompt_template must contain \{problem\}; got 'hello'"),
+        (
+            "data.apply_chat_template_kwargs={tokenize: true}",
+            r"data\.apply_chat_template_kwargs must leave tokenize to the trainer",
+        ),
+        ("data.apply_chat_template_kwargs=3", r"apply_chat_template_kwargs must be a mapping, .*; got 3"),
+        (
+            "data={apply_chat_template: 'false', apply_chat_template_kwargs: {a: 1}}",
+            r"data\.apply_chat_template_kwargs needs a chat template",
+        ),
+        ("rollout.tensor_model_parallel_size=0", r"rollout\.tensor_model_parallel_size must be > 0; got 0"),
         ("model.path=", r"model\.path is not set: give a model folder"),
         ("trainer.experiment_name=a/b", r"trainer\.experiment_name must be a folder name; got 'a/b'"),
         ("trainer.experiment_name=..", r"trainer\.experiment_name must be a folder name"),

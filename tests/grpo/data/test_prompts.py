@@ -83,6 +83,18 @@ def test_an_existing_chat_template_is_used(tokenizer: Any) -> None:
     assert decoded(tokenizer, SHORT, apply_chat_template="false") == f"<bos> {SHORT}"
 
 
+def test_variables_of_the_chat_template(tokenizer: Any) -> None:
+    """As Qwen3's `enable_thinking`; one that the template does not read would change nothing, and is refused."""
+    tokenizer.chat_template = "{{ messages[0]['content'] }}{% if enable_thinking is false %} D02{% endif %}"
+    assert decoded(tokenizer, SHORT) == SHORT
+    assert decoded(tokenizer, SHORT, apply_chat_template_kwargs={"enable_thinking": False}) == f"{SHORT} D02"
+    with pytest.raises(ValueError, match="apply_chat_template_kwargs has thinking, which the tokenizer"):
+        decoded(tokenizer, SHORT, apply_chat_template_kwargs={"thinking": False})
+    tokenizer.chat_template = None
+    with pytest.raises(ValueError, match="apply_chat_template_kwargs is set, but the tokenizer has no chat template"):
+        decoded(tokenizer, SHORT, apply_chat_template_kwargs={"enable_thinking": False})
+
+
 CONVERSATION = Problem("chat", SHORT, "0", (Message("system", "D01"), Message("user", SHORT)))
 SHOW_ROLES = "{% for message in messages %}[{{ message.role }}] {{ message.content }} {% endfor %}"
 

@@ -21,10 +21,12 @@ from outcome_rl.grpo.rollout import handover, vllm_engine
 from outcome_rl.grpo.rollout.handover import Handover, kept_limit_of
 from outcome_rl.grpo.rollout.sampling import warper
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
-from outcome_rl.grpo.rollout.vllm_engine import NEWEST, OLDEST, check_vllm
+from outcome_rl.grpo.rollout.vllm_engine import NEWEST, OLDEST, VllmEngine, check_vllm
 from outcome_rl.grpo.trainer import train
 from outcome_rl.grpo.types import EngineDied, Rollout
 from outcome_rl.toy import policy_dir
+
+SHARDED = ("rollout.engine=vllm", "rollout.tensor_model_parallel_size=2")
 
 
 @pytest.mark.parametrize("version", ["0.28.0", "0.29.1", "0.32.0+cpu", "0.33.0rc1.dev3+g1234"])
@@ -53,6 +55,25 @@ def test_the_extra_has_the_same_versions() -> None:
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
     (requirement,) = project["optional-dependencies"]["vllm"]
     assert requirement == f"vllm>={OLDEST[0]}.{OLDEST[1]},<{NEWEST[0]}.{NEWEST[1] + 1}"
+
+
+def test_a_sharded_vllm_needs_its_gpus_and_one_trainer(
+    small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vllm_engine, "check_vllm", lambda: None)
+    config = small_config(tmp_path, *SHARDED)
+    VllmEngine.check(config)
+    on_servers = small_config(tmp_path, *SHARDED, "rollout.servers=[http://one:8000]")
+    with pytest.raises(ValueError, match=r"=2 is not for servers; start them with --tensor-parallel-size 2"):
+        VllmEngine.check(on_servers)
+    monkeypatch.setattr(vllm_engine.distributed, "world_size", lambda: 2)
+    with pytest.raises(ValueError, match=r"=2 needs a trainer of one process"):
+        VllmEngine.check(config)
+    monkeypatch.setattr(vllm_engine.distributed, "world_size", lambda: 1)
+    monkeypatch.setattr(vllm_engine.distributed, "choose_device", lambda _: torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(ValueError, match=r"=2 needs as many GPUs; this process sees 1"):
+        VllmEngine.check(config)
 
 
 @dataclass
