@@ -31,6 +31,9 @@ STEP_SEQUENCES, MEDIAN_LENGTH, LENGTH_SIGMA, LONGEST = 2048, 600, 0.8, 4096
 # Log-ratios of off-policy tokens: inside and outside [0.8, 1.2], none so near a bound that rounding would decide.
 OFF_POLICY_LOG_RATIOS = (-0.6, -0.1, 0.1, 0.6)
 PEAK = 14.0  # of the favoured token's logit, in standard deviations of the others': its probability is about 0.97
+# Standard deviation of the other logits, over sqrt(2 log V), in rows like a language model's: the tokens that share the
+# probability are then V ** 0.36, some 70 of 128,256.
+TAIL = 0.8
 FLOAT64_LOGITS_BYTES = 2**30
 
 
@@ -43,6 +46,7 @@ class Spec:
         tokens: of the RL micro-batch, at most; its lengths are `scale` times the lengths at the top of this module.
         layout: "packed" sequences lie one after another; "padded" ones are filled up to the longest.
         logits: "peaked" rows give one token nearly all the probability, as most rows of a trained model do.
+        nats: mean entropy of rows like a language model's, and labels drawn from them; 0: as `logits` says.
         dead: share of the tokens that lie in groups whose samples are all right or all wrong: their advantage is 0.
         beta: coefficient of the KL term; with one, zero-advantage groups still have a gradient.
         kept: number of tokens that truncated sampling kept for each token; 0 is the whole vocabulary.
@@ -58,6 +62,7 @@ class Spec:
     scale: float = 1.0
     layout: Literal["padded", "packed"] = "padded"
     logits: Literal["random", "peaked"] = "random"
+    nats: float = 0.0
     dead: float = 0.0
     beta: float = 0.001
     kept: int = 0
@@ -177,6 +182,16 @@ def _random_states(
     hidden = torch.randn(mask.numel(), H, generator=generator, device=device)
     weight = torch.randn(V, H, generator=generator, device=device) / math.sqrt(H)
     labels = torch.randint(V, mask.shape, generator=generator, device=device)
+    if spec.nats:
+        # log p of the favoured token against all others is normal: some rows are sure, some are open.
+        spread = TAIL * math.sqrt(2 * math.log(V))
+        favoured = math.log(V) + spread**2 / 2 + _margin(spec.nats, spread, V)
+        hidden *= math.sqrt(max(spread**2 - favoured**2 / H, 0))  # the rest comes from the favoured token's row
+        tokens = weight[labels.reshape(-1)]
+        wanted = favoured + spread * torch.randn(len(hidden), 1, generator=generator, device=device)
+        found, squares = ((tokens * other).sum(dim=1, keepdim=True) for other in (hidden, tokens))
+        hidden += (wanted - found) / squares * tokens
+        labels = _drawn(hidden.to(spec.dtype), weight.to(spec.dtype), generator).view(mask.shape)
     if spec.logits == "peaked":
         hidden += PEAK * weight[labels.reshape(-1)]
         unlikely = torch.rand(mask.shape, generator=generator, device=device) < 0.03
@@ -188,6 +203,34 @@ def _random_states(
         others_NK = (first_N1 + torch.arange(spec.kept, device=device)) % V
         kept_NK = torch.cat([labels.view(-1, 1), others_NK[:, 1:]], dim=1)
     return hidden, weight, labels, kept_NK
+
+
+def _margin(nats: float, spread: float, vocabulary: int) -> float:
+    """Return the mean log-odds of the favoured token with which rows of a large vocabulary have `nats` in the mean.
+
+    The log-odds are normal with deviation `spread`. With odds of p, a row has the entropy of a coin and, with 1 - p,
+    that of the others: `log V - spread^2 / 2` for normal logits.
+    """
+    levels = (torch.arange(999, dtype=torch.float64) + 0.5) / 999
+    odds = spread * torch.special.ndtri(levels)
+    others = math.log(vocabulary) - spread**2 / 2
+    low, high = -8 * spread, 8 * spread
+    for _ in range(60):
+        middle = (low + high) / 2
+        p = (odds + middle).sigmoid()
+        entropy = (torch.special.entr(p) + torch.special.entr(1 - p) + (1 - p) * others).mean()
+        low, high = (middle, high) if entropy > nats else (low, middle)
+    return low
+
+
+@torch.no_grad()
+def _drawn(hidden: Tensor, weight: Tensor, generator: torch.Generator) -> Tensor:
+    """Return a token for each row, drawn from its softmax."""
+    labels = []
+    for rows in float64_chunks(len(hidden), len(weight)):
+        probabilities = (hidden[rows] @ weight.t()).float().softmax(dim=-1)
+        labels.append(torch.multinomial(probabilities, 1, generator=generator)[:, 0])
+    return torch.cat(labels)
 
 
 def only_kept(logits_RV: Tensor, kept_RK: Tensor | None) -> Tensor:

@@ -2,8 +2,10 @@
 
 All losses run in one process, in rounds, on the same inputs; a loss whose value or gradients differ from the
 specification in float64 is listed as failed and not timed. The floor is the time of the matrix products that no such
-loss can do without: three for forward and backward (logits, gradient of the hidden states, gradient of the weight), one
-without gradient; for losses from logits, a copy of the logits. The result file is written after every section.
+loss can do without: three for forward and backward (logits, gradient of the hidden states, gradient of the weight; the
+last two multiply gradients of logits, as the losses do), one without gradient; for losses from logits, a copy of the
+logits. On a GPU, a section holds the clocks and the power while it was timed. The result file is written after every
+section.
 
 "0.1B step" and "8B step" are whole steps of SmolLM2-135M and Llama-3.1-8B over steps with our loss, by arithmetic: one
 product with every weight to sample a token, three to learn from it, the head's three as slow as the loss.
@@ -34,13 +36,15 @@ from bench.baselines import (
     ours,
     own_token_loss,
 )
-from bench.cases import Batch, Case, Spec, make_case
+from bench.cases import Batch, Case, Spec, float64_chunks, make_case
+from bench.gpu_parts.clocks import Clocks
 from bench.loss_plans import Plan, cpu_plans, gpu_plans
 from bench.loss_report import Row, Section
 from bench.result_file import add_out, write_result
 from outcome_rl.bench.measure import Times, interleaved_times, peak_mib
 
 FLOOR = "floor"
+SAMPLE_BELOW = 1.25e-4
 
 
 @dataclass
@@ -132,15 +136,16 @@ def run(plan: Plan, device: torch.device, rounds: int, seconds: float) -> Sectio
             runners[name].row["times"][mode] = measured
 
     floors: dict[str, Times] = {}
-    active_NH = case.hidden[case.batch.mask_N]
     calls = {name: partial(gradients, e.baseline.loss, e.inputs, e.batch) for name, e in runners.items()}
-    floor = _copy_of(inputs[0]) if plan.from_logits else _products(active_NH, case.weight, 3)
-    time_all("forward_backward", {FLOOR: floor, **calls}, 1.0)
+    floor = _copy_of(inputs[0]) if plan.from_logits else _products(case, 3)
+    with Clocks() as clocks:
+        time_all("forward_backward", {FLOOR: floor, **calls}, 1.0)
+    del floor
     for name, call in calls.items():
         runners[name].row["peak_mib"] = peak_mib(call, device)
         _collect(device)
     if plan.all_modes:
-        floor = _products(active_NH, case.weight, 1)
+        floor = _products(case, 1)
         whole = {name: entry for name, entry in runners.items() if entry.baseline in BASELINES}
         forward = {name: partial(_forward, e.baseline.loss, e.inputs, e.batch) for name, e in whole.items()}
         time_all("forward", {FLOOR: floor, **forward}, 0.5)
@@ -155,6 +160,7 @@ def run(plan: Plan, device: torch.device, rounds: int, seconds: float) -> Sectio
         floor="a copy of the logits" if plan.from_logits else "matrix products",
         floors=floors,
         rows=[entry.row for entry in entries],
+        clocks=clocks.summary(),
     )
 
 
@@ -171,7 +177,8 @@ def _baselines(plan: Plan, case: Case) -> list[Baseline]:
         if plan.all_modes
         else []
     )
-    return [*baselines[:1], *own, *bounded, *baselines[1:]]
+    sampled = [Baseline(f"{OURS}, sampled", partial(ours, sample_below=SAMPLE_BELOW))] if plan.spec.nats else []
+    return [*baselines[:1], *own, *sampled, *bounded, *baselines[1:]]
 
 
 def _entry(baseline: Baseline, inputs: tuple[Tensor, ...], batch: Batch, device: torch.device) -> Entry:
@@ -241,17 +248,30 @@ def _like(grad: Tensor, true: Tensor) -> Tensor:
     return grad if grad.shape == true.shape else grad[:, :-1].reshape(true.shape)
 
 
-def _products(hidden: Tensor, weight: Tensor, number: int) -> Callable[[], object]:
+def _products(case: Case, number: int) -> Callable[[], object]:
     """Return the matrix products of the head, over the rows of the mask."""
+    hidden, weight = case.hidden[case.batch.mask_N], case.weight
     logits = hidden.new_empty(len(hidden), len(weight))
+    grads = _logit_gradients(hidden, weight, case.batch.labels_N[case.batch.mask_N]) if number == 3 else logits
 
     def call() -> None:
         torch.mm(hidden, weight.t(), out=logits)
         if number == 3:
-            torch.mm(logits, weight)
-            torch.mm(logits.t(), hidden)
+            torch.mm(grads, weight)
+            torch.mm(grads.t(), hidden)
 
     return call
+
+
+@torch.no_grad()
+def _logit_gradients(hidden: Tensor, weight: Tensor, labels_N: Tensor) -> Tensor:
+    """Return gradients of a mean of log-probabilities, whose bits decide a product's power on a GPU."""
+    grads = hidden @ weight.t()
+    for rows in float64_chunks(len(grads), len(weight)):
+        p = grads[rows].float().softmax(dim=-1)
+        p[torch.arange(len(p), device=p.device), labels_N[rows]] -= 1
+        grads[rows] = p / len(grads)
+    return grads
 
 
 def _copy_of(logits: Tensor) -> Callable[[], object]:
@@ -278,6 +298,7 @@ def _describe(spec: Spec, case: Case) -> dict[str, int | float | str]:
         "dead_tokens": 0 if spec.beta else int(dead_N.sum()),
         "layout": spec.layout,
         "logits": spec.logits,
+        "nats": spec.nats,
         "beta": spec.beta,
         "kept_tokens": 0 if sizes_N is None else float(sizes_N.double().mean()),
         "median_kept_tokens": 0 if sizes_N is None else int(sizes_N.median()),

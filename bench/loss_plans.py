@@ -14,6 +14,7 @@ WORKSPACES = (1.0, 0.5, 0.25, 0.125)
 KEPT = (1, 8, 16, 64)
 TEMPERATURES = (0.5, 1.0, 1.5)
 TOP_P = (0.9, 0.95, 0.97)
+NATS = (0.1, 0.46, 2.2)  # of a language model's logits: RL policies have .1 to 2
 SLOW = (COMPILED, "verl, Triton", "verl, torch")  # on a GPU they, or their compilation, cost more than they show
 # On a CPU these take 3 to 6 times the products in every section; the first sections show it.
 SLOW_ON_CPU = (
@@ -120,6 +121,15 @@ def gpu_plans() -> list[Plan]:
     qwen3 = Spec(model="Qwen3-8B", dtype=dtype, sequences=8, length=1024)  # on which TRL timed its loss head, TRL #7244
     return [
         Plan(name="Llama-3.1-8B, 16k", spec=main, seconds=25, workspaces=WORKSPACES, all_modes=True),
+        *(
+            Plan(
+                name=f"Llama-3.1-8B, logits of {nats:g} nats, 16k",
+                spec=llama(sequences=16, length=1024, nats=nats, beta=0.0),
+                seconds=15,
+                without=SLOW,
+            )
+            for nats in NATS
+        ),
         Plan(name="Llama-3.1-8B, RL packed, 45% dead", spec=packed(dead=0.45), seconds=15, without=SLOW),
         Plan(name="Qwen2.5-1.5B, 16k", spec=qwen(sequences=16, length=1024), seconds=15),
         Plan(name="Llama-3.1-8B, support of 16, 16k", spec=llama(sequences=16, length=1024, kept=16), seconds=5),
@@ -136,12 +146,6 @@ def gpu_plans() -> list[Plan]:
             if kept != 16
         ),
         Plan(name="Llama-3.1-8B, RL packed, 0% dead", spec=packed(), seconds=15, without=SLOW),
-        Plan(
-            name="Llama-3.1-8B, peaked logits, 16k",
-            spec=llama(sequences=16, length=1024, logits="peaked"),
-            seconds=15,
-            without=SLOW,
-        ),
         Plan(name="Llama-3.1-8B, 4k", spec=llama(sequences=8, length=512), seconds=10, without=SLOW),
         Plan(name="Llama-3.1-8B, 1k", spec=llama(sequences=4, length=256), seconds=5, without=SLOW),
         Plan(name="Qwen2.5-1.5B, RL padded, 20% dead", spec=padded(dead=0.2), seconds=15, without=SLOW),

@@ -46,6 +46,7 @@ class Section(TypedDict):
     floor: str  # what it is made of
     floors: dict[str, Times]
     rows: list[Row]
+    clocks: dict[str, Any] | None  # least, median and most of clocks, power and temperature while it was timed
 
 
 class Record(TypedDict):

@@ -50,6 +50,23 @@ def test_dead_tokens_are_the_share_that_was_asked_for(dead: float) -> None:
     assert not (make_case(rl_spec(layout="packed"), CPU).batch.advantages == 0).any()
 
 
+@pytest.mark.parametrize("nats", [0.1, 0.46, 2.2])
+def test_rows_like_a_language_models_have_the_entropy_and_a_heavy_tail(
+    nats: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(cases.MODELS, "tiny", (256, 8000))
+    case = make_case(Spec(model="tiny", dtype=torch.float32, sequences=8, length=128, nats=nats), CPU)
+    assert 0.6 * nats < case.entropy < 1.5 * nats
+    logps_NV = (case.hidden @ case.weight.t()).double().log_softmax(dim=-1)
+    drawn_N = -logps_NV.gather(1, case.batch.labels_N[:, None])
+    assert float(drawn_N.mean()) == pytest.approx(case.entropy, rel=0.35)  # labels are drawn from the rows
+    entropies_N = torch.special.entr(logps_NV.exp()).sum(dim=-1)
+    assert entropies_N.min() < 0.1
+    assert entropies_N.max() > 2
+    open_p = logps_NV[entropies_N.argmax()].exp().sort(descending=True).values
+    assert open_p[10:].sum() > 0.1
+
+
 @pytest.mark.parametrize("logits", ["random", "peaked"])
 def test_peaked_rows_have_low_entropy_and_random_rows_do_not(logits: str) -> None:
     case = make_case(Spec(model="tiny", dtype=torch.float32, sequences=8, length=32, logits=logits), CPU)  # type: ignore[arg-type]

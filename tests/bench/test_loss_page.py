@@ -46,6 +46,7 @@ def record() -> Record:
         case=case,
         floor="matrix products",
         floors={"forward_backward": times(200.0)},
+        clocks=None,
         rows=[
             row("outcome_rl", 220.0),
             row("outcome_rl, workspace 0.25 of the logits", 250.0, peak_mib=64.0),

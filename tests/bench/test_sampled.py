@@ -14,7 +14,7 @@ def test_an_interval_holds_the_median_with_its_confidence(count: int) -> None:
     assert low + high == count - 1  # alike in rank from both ends
 
     def outside(rank: int) -> float:
-        return 2 * sum(comb(count, i) for i in range(rank)) / 2**count
+        return float(2 * sum(comb(count, i) for i in range(rank)) / 2**count)
 
     rank = int(low) + 1
     assert rank == 1 or outside(rank) <= 0.05

@@ -14,7 +14,7 @@ from torch import Tensor
 from outcome_rl_kernels import LinearPolicyLoss, linear_policy_loss
 from outcome_rl_kernels.backends import native_obstacle
 from outcome_rl_kernels.loss import sampled_cpu
-from outcome_rl_kernels.loss.types import LogitRows, RowGradients
+from outcome_rl_kernels.loss.types import LogitRows, RowGradients, select
 
 pytestmark = pytest.mark.skipif(native_obstacle() is not None, reason=str(native_obstacle()))
 
@@ -344,6 +344,31 @@ def test_selection_and_sums_have_the_same_bits_on_two_threads() -> None:
         found.append([*entries, sums, sampled_cpu.weight_gradient([entries], hidden, 5000)])
     torch.set_num_threads(before)
     assert all(torch.equal(one, two) for one, two in zip(*found, strict=True))
+
+
+@pytest.mark.parametrize("impl", ["native", "triton"])
+def test_selection_and_sums_have_the_same_bits_in_any_chunks(impl: str) -> None:
+    kernels = sampled_cpu
+    if impl == "triton":
+        pytest.importorskip("triton", reason="Triton has no build for this platform")
+        from outcome_rl_kernels.loss import sampled_triton as kernels  # type: ignore[no-redef]
+    rows, g = make_rows(4, 700, 2.0), torch.Generator().manual_seed(0)
+    weight, hidden = torch.randn(700, 20, generator=g), torch.randn(5, 20, generator=g)
+    found = []
+    for sizes in ((5,), (5,), (2, 3), (1, 1, 3)):
+        kept, sums, start = [], torch.empty_like(hidden), 0
+        for size in sizes:
+            part = slice(start, start + size)
+            logits_RV, labels_R, temperature, active_R = rows.logits
+            assert active_R is not None
+            logits = LogitRows(logits_RV[part], labels_R[part], temperature, active_R[part])
+            kept.append(kernels.sample(logits, select(rows.of, part), rows.index_R[part], 0.004, 9, 300))
+            kernels.hidden_gradient(kept[-1], weight, sums[part])
+            start += size
+        counts = torch.cat([entries.counts_R for entries in kept])
+        found.append([counts, sums, kernels.weight_gradient(kept, hidden, 700)])
+    for other in found[1:]:
+        assert all(map(torch.equal, found[0], other))
 
 
 def flat_batch(rows: int = 6) -> tuple[Any, ...]:
