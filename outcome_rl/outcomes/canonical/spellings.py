@@ -209,6 +209,10 @@ def _single(match: re.Match[str]) -> str:
     return match[0] if r"\begin" in match.string else "\\"
 
 
+def _command(match: re.Match[str]) -> str:
+    return ("\\f" if match[1] == "rac" else "\\t") + match[1]
+
+
 def _union(match: re.Match[str]) -> str:
     return re.sub(r"(?<=[\])]),\s*(?=[\[(])", r" \\cup ", match[1])
 
@@ -248,6 +252,14 @@ SPELLINGS: tuple[Spelling, ...] = (
         r"\begin{pmatrix}1\\2\end{pmatrix}",
     ),
     _row(r"\\", r"\\\\(?=[A-Za-z]{2})", _single, (r"\\frac12 + \pi", r"\frac12 + \pi"), r"\begin{a}1\\cd\end{a}"),
+    # `\f` and `\t` of a string that was not escaped are a form feed and a tab, or lost as spaces at its edge.
+    _row(
+        "",
+        r"[\t\f]?(?<![A-Za-z\\])(rac(?=\s*\{)|ext(?=\s*\{)|(?:heta|imes)(?![A-Za-z]))",
+        _command,
+        ("rac{1}{2}", r"\frac{1}{2}"),
+        "ext(x)",
+    ),
     _row(r"\\", r"^\s*\\\\\s*(?=[0-9])", "", (r"\\25", "25"), r"1\\25"),
     _row(
         "\\",

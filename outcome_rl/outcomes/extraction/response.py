@@ -53,11 +53,17 @@ def extract_answer(response: str) -> Answer | None:
         raise TypeError(f"response must be a str; got {type(response).__name__}. Decode token ids first.")
     skipped = max(0, len(response) - MAX_CHARS)
     text = response[skipped : _end_of_text(response)]
+    if _UNESCAPED_BOX in text:
+        answer = extract_answer(response.replace(_UNESCAPED_BOX, r"\fbox"))  # as long
+        return answer and answer._replace(text=response[answer.start : answer.end])
     turns = islice(_TURN_END.finditer(text), _MAX_TURNS) if "<" in text else ()
     for end in (*(turn.start() for turn in turns), len(text)):
         if answer := _answer_in_turns(text[:end].rstrip()):
             return moved(answer, skipped)
     return None
+
+
+_UNESCAPED_BOX = "\boxed"  # as a string holds it whose backslashes were not escaped: with a backspace
 
 
 def _answer_in_turns(text: str) -> Answer | None:
