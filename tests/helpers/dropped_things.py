@@ -27,7 +27,7 @@ RULES = [
     ),
     Rule("fonts", r"\mathbf{x}+\mathrm{y}", "x+y", "one question does not use a letter in two fonts"),
     Rule("fonts of numbers", r"\textbf{12}", r"\bm{12}", "a digit has one meaning", ((r"\text{1}2", "3"),)),
-    Rule("colours and sizes", r"\textcolor{red}{\large 5}", "5", "typesetting"),
+    Rule("sizes", r"{\large 5}", "5", "typesetting"),
     Rule(
         "spaces",
         r"x\,+ \; 1",
@@ -57,13 +57,6 @@ RULES = [
         r"\frac{\sigma}{2\epsilon_0}",
         "two glyphs of one letter, which only a text that has both tells apart",
         ((r"\phi + 2\varphi", r"3\phi"), (r"\varpi", r"\pi")),
-    ),
-    Rule(
-        "a gap between rows",
-        r"\begin{pmatrix} 1 & 2 \\[4pt] 3 & 4 \end{pmatrix}",
-        r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}",
-        "a length with a unit of TeX is no element of a matrix",
-        ((r"\begin{pmatrix} 1 \\ [4,5] \end{pmatrix}", r"\begin{pmatrix} 1 \\ 5 \end{pmatrix}"),),
     ),
     Rule("quotation marks", '"quadratic"', "quadratic", "they mark the answer", ((r'5"', "5"),)),
     Rule(
@@ -125,16 +118,8 @@ RULES = [
         "1.5 x 10^3",
         "1500",
         "no variable stands between two numbers",
-        (("5 x 3", "15"), ("2x10", "20"), ("2e-3", "2e - 3"), ("2e-3", "0.002")),
+        (("5 x 3", "15"), ("2x10", "20"), ("2e-3", "0.002")),
     ),
-    Rule(
-        "ordinals",
-        "20-th",
-        r"20\textsuperscript{th}",
-        "a question asks for a number or for a place",
-        (("x^{th}", "x"), ("20th", "20t")),
-    ),
-    # Words after a number
     Rule(
         "one unit at the end",
         r"5\text{ cm}",
@@ -216,9 +201,9 @@ RULES = [
         (("x > y", "y > x"), (r"x > 5, x \in \mathbb{Z}", "x > 5"), ("x > 5, 3", "y > 5, 3")),
     ),
     Rule(
-        "the name of a parameter with a domain, and the words before it",
+        "the name of a parameter with a domain",
         r"2k, k \in \mathbb{Z}",
-        r"2n\text{, where } n \text{ is an integer}",
+        r"2n, n \in \mathbb{Z}",
         "it runs through all of its domain, which stays",
         (
             (r"2k, k \in \mathbb{Z}", r"2k, k \in \mathbb{N}"), (r"2k, k \in \mathbb{Z}", "2k"), ("2k", "2n"),
@@ -312,13 +297,6 @@ RULES = [
         (("2:30", "1:15"), ("t = 2:30", "t = 1:15"), ("2:30, 3:15", "1:15, 1:5"), ("1:10:20", "2:20:40")),
     ),
     Rule(
-        "brackets turned away",
-        "]1, 2]",
-        "(1, 2]",
-        "the French notation of an open end",
-        (("]1, 2]", "[1, 2]"), ("]1, 2[", "[1, 2]"), ("[1, 2[", r"\{1, 2\}")),
-    ),
-    Rule(
         "the brace of a system",
         r"\begin{cases} y = 2 \\ x = 1 \end{cases}",
         "(1, 2)",
@@ -336,20 +314,13 @@ RULES = [
         (("no real solutions", r"\emptyset"), ("all real numbers except 0", r"\mathbb{R}"), ("no solution", "0")),
     ),
     Rule(
-        "only, behind Roman numerals",
-        "I and III only",
-        "I, III",
-        "a list of the statements that hold is complete",
-        (("I and III only", "I and II only"), ("I or III", "I and III"), ("neither I nor III", "I and III")),
-    ),
-    Rule(
         "the bars of a norm", r"\|x\|", "||x||", "two ways to set one norm",
         (("||x||", "|x|"), (r"\|x\|_1", r"\|x\|_2")),
     ),
     Rule(
-        "the signs of a modulus",
-        r"x \equiv 3\ (\mathrm{mod}\ 7)",
-        "x ≡ 10 mod 7",
+        "multiples of a modulus",
+        r"x \equiv 3 \pmod{7}",
+        r"x ≡ 10 \pmod 7",
         "one relation",
         ((r"x \equiv 3 \pmod 7", r"x \equiv 3 \pmod 8"), ("10 mod 7", "3"),
         (r"x \not\equiv 3 \pmod 7", r"x \equiv 3 \pmod 7")),

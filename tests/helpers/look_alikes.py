@@ -116,13 +116,10 @@ def parameters(rng: random.Random) -> list[Statement]:
             value = f"{step}{k}{unit} + {start}" if start else f"{step}{k}{unit}"
             for domain, letter in (("integers", "Z"), ("naturals", "N"), ("reals", "R")):
                 texts = [
-                    rf"{value}, {k} \in \mathbb{{{letter}}}", rf"{value} \quad ({k} \in \mathbb {letter})",
-                    rf"{value}\text{{, where }} {k} \in \mathbb{{{letter}}}", rf"x = {value}, {k}\in\mathbb {letter}",
-                    rf"{value} \text{{ for all }} {k} \in \mathbb{{{letter}}}",
+                    rf"{value}, {k} \in \mathbb{{{letter}}}", rf"x = {value}, {k}\in\mathbb {letter}",
                 ]  # fmt: skip
                 if letter == "Z":
-                    texts += [rf"{value}, {k} \in Z", rf"{value}\text{{ for any integer }}{k}"]
-                    texts += [rf"{value}, {k} \text{{ is an integer}}"]
+                    texts += [rf"{value}, {k} \in Z"]
                 statements += [((domain, unit, start, step), text) for text in texts]
             statements.append(((unit, "odd", start, step), rf"{value}\text{{ for any odd integer }}{k}"))
             if not unit:
@@ -137,11 +134,9 @@ def intervals(rng: random.Random) -> list[Statement]:
         for has_a in (True, False):
             for has_b in (True, False):
                 open_, close = "[" if has_a else "(", "]" if has_b else ")"
-                turned = f"{'[' if has_a else ']'}{a}, {b}{']' if has_b else '['}"
                 first, second = (r"\leq" if has_a else "<"), ("≤" if has_b else "<")
-                texts = [f"{open_}{a}, {b}{close}", turned, rf"{a} {first} x {second} {b}"]
-                texts += [rf"\left{turned[:-1]}\right{turned[-1]}", rf"x \in {open_}{a}, {b}{close}"]
-                texts += [rf"\{{x \mid {a} {first} x {second} {b}\}}"]
+                texts = [f"{open_}{a}, {b}{close}", rf"{a} {first} x {second} {b}"]
+                texts += [rf"x \in {open_}{a}, {b}{close}", rf"\{{x \mid {a} {first} x {second} {b}\}}"]
                 statements += [((a, b, has_a, has_b), text) for text in texts]
         statements.append((frozenset((a, b)), rf"\{{{a}, {b}\}}"))
     return statements

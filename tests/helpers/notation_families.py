@@ -83,7 +83,7 @@ def numerals(rng: random.Random) -> list[Statement]:
         chosen = rng.sample(numbers, rng.choice((1, 2, 3)))
         if len(set(chosen)) == len(chosen):
             texts = [joint.join(map(roman, chosen)) for joint in (", ", ",", " and " if len(chosen) == 2 else ", ")]
-            texts += [rf"\text{{{texts[0]}}}", rf"{texts[0]} only"] if max(chosen) < 13 else [rf"\{{{texts[0]}\}}"]
+            texts += [rf"\text{{{texts[0]}}}"] if max(chosen) < 13 else [rf"\{{{texts[0]}\}}"]
             statements += of(("roman", frozenset(chosen)), *texts)
         statements += of(("arabic", frozenset(chosen)), ", ".join(map(str, chosen)))
     return statements
@@ -125,13 +125,12 @@ def quantities(rng: random.Random) -> list[Statement]:
         texts += [f"{a}.{b}e{power}", f"{a}.{b}E{power}", f"{a}.{b} x 10^{{{power}}}", f"{a}.{b}e{sign * k:+03d}"]
         statements += of(mantissa * Fraction(10) ** (sign * k), *texts)
     statements += of(mantissa * 10 * k, rf"{a}.{b} \times 10 \times {k}", rf"{a}.{b} \cdot {10 * k}")
-    statements += of(("e", a, -k), rf"{a}e - {k}", rf"{a} \cdot e - {k}") + of(("e", a, k), f"{a}e + {k}",
+    statements += of(("e", a, k), f"{a}e + {k}",
         f"{k} + {a}e")
     statements += own(f"{a + 1}e-{c}") + of(("e", a + 1, -c), rf"-{c} + {a + 1}e")
     n = rng.randint(2, 40)
     suffix = "th" if n // 10 == 1 else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
-    texts = [f"{n}", f"{n}{suffix}", rf"{n}^{{\text{{{suffix}}}}}", rf"{n}^{{{suffix}}}", f"{n}-{suffix}",
-        rf"{n}\textsuperscript{{{suffix}}}", rf"\text{{{n}{suffix}}}"]
+    texts = [f"{n}", f"{n}{suffix}", rf"{n}^{{\text{{{suffix}}}}}", rf"{n}^{{{suffix}}}", rf"\text{{{n}{suffix}}}"]
     statements += of(Fraction(n), *texts, rf"{n}\%", rf"{n} \%", f"{n} percent", rf"{n}\text{{ cm}}", rf"\${n}",
         f"{n} cm")
     statements += own(rf"{n}\text{{th root}}", f"{n}‰", rf"{n}\% of {a}", f"{n} or more", rf"{n} \text{{ per }} {a}")
@@ -170,7 +169,7 @@ def matrices(rng: random.Random) -> list[Statement]:
     for w, x, y, z in ((a, b, c, d), (a, c, b, d), (b, a, d, c), (c, d, a, b)):
         rows = rf"{w} & {x} \\ {y} & {z}"
         texts = [rf"\begin{{{kind}matrix}} {rows} \end{{{kind}matrix}}" for kind in "pb"]
-        texts += [rf"\left(\begin{{array}}{{cc}} {rows} \end{{array}}\right)", f"Matrix([[{w}, {x}], [{y}, {z}]])"]
+        texts += [rf"\left(\begin{{array}}{{cc}} {rows} \end{{array}}\right)"]
         statements += of(("M", w, x, y, z), *texts) + own(rf"{texts[0]}^T", rf"{texts[0]}^{{-1}}", f"2{texts[0]}")
         statements += own(rf"\begin{{vmatrix}} {rows} \end{{vmatrix}}", f"(({w}, {x}), ({y}, {z}))")
         pairs = [f"({w}, {x})", f"({y}, {z})"]
@@ -233,10 +232,9 @@ def congruences(rng: random.Random) -> list[Statement]:
     for m in rng.sample(range(2, 20), 3):
         for r in rng.sample(range(m), min(m, 3)):
             shown = rng.choice((r, r + m, r - m))
-            texts = [rf"x \equiv {shown} \pmod{{{m}}}", rf"n \equiv {r} \pmod {m}", rf"x \equiv {shown} \mod {m}"]
-            texts += [rf"x\equiv {r}\ (\mathrm{{mod}}\ {m})", rf"x \equiv {r} (\bmod {m})", f"x ≡ {shown} (mod {m})"]
+            texts = [rf"x \equiv {shown} \pmod{{{m}}}", rf"n \equiv {r} \pmod {m}"]
             texts += [rf"{shown} \pmod {m}", rf"x = {m}k + {shown}, k \in \mathbb{{Z}}".replace("+ -", "- ")]
-            texts += [rf"{shown} - {m}n, n \in \mathbb{{Z}}", rf"{shown} + {m}m \text{{ for some integer }} m"]
+            texts += [rf"{shown} - {m}n, n \in \mathbb{{Z}}"]
             statements += of((r, m), *texts)
             statements += own(rf"x \not\equiv {r} \pmod {m}", rf"{r} \bmod {m}", rf"{r} \equiv {m}")
             statements += own(rf"{m}k + {r}, k \in \mathbb{{N}}", rf"({r}, {m}k + {r}), k \in \mathbb{{Z}}")

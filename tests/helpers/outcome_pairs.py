@@ -202,9 +202,7 @@ def matrix_pair(rng: random.Random, equal: bool) -> Pair:
                 other[0][0] += 1
 
     def text(cells: list[list[Fraction]]) -> str:
-        kind = rng.randrange(4)
-        if kind == 3:
-            return f"Matrix([{', '.join('[' + ', '.join(shown(q, rng) for q in row) + ']' for row in cells)}])"
+        kind = rng.randrange(3)
         inside = r" \\ ".join(" & ".join(shown(q, rng) for q in row) for row in cells)
         if kind == 2:
             return rf"\left[\begin{{array}}{{{'c' * len(cells[0])}}} {inside} \end{{array}}\right]"

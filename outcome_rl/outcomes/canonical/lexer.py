@@ -80,7 +80,6 @@ _TOKEN = re.compile(
     r"|(?P<symbol>.)",
     re.DOTALL,
 )
-_NUMBER_IN_TEXT = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _LETTER_IN_TEXT = re.compile(r"\(?([A-Za-z])\)?")  # a variable, or a choice: `\text{(B)}`
 # All groups between bare commas are thousands, or none is: `54,108,12` is a list; `3 125/250` is a mixed number.
 _THOUSANDS = re.compile(
@@ -126,10 +125,6 @@ def _token(match: re.Match[str]) -> Token:
         text = text.strip()
         if text in ("and", "or"):
             return Token("symbol", text)
-        if _NUMBER_IN_TEXT.fullmatch(text):
-            return Token("number", text)
-        if text == "%":
-            return Token("symbol", "%")
         if text in FUNCTION_NAMES or text in CALLED:
             return Token("command", f"\\{text}")
         letter = _LETTER_IN_TEXT.fullmatch(text)
