@@ -8,7 +8,7 @@
 - `columns` checks and groups the columns of a batch, `reading` makes them of responses, on one rank or many;
 - `gate` leaves questions without advantages, `history` sums up the count table for the metrics;
 - `saved` writes a state to disk and reads it, `older` reads those of older versions and rules again;
-- `scored` holds a scored batch: its metrics, its answer mask, its advantages per token;
+- `scoring` computes advantages and bonuses; `scored` holds a scored batch: metrics, answer mask, advantages per token;
 - `explorer` is the `Explorer`.
 
 The trainer and the plug-ins for TRL, verl and slime translate column names; all their exploration is in this package.

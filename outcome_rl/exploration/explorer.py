@@ -9,28 +9,27 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn, Self
 
+import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 from torch import Tensor
 
 from outcome_rl.exploration import saved
-from outcome_rl.exploration.columns import group_indices, move, rows_by_size
+from outcome_rl.exploration.columns import move
 from outcome_rl.exploration.config import ExplorationConfig
-from outcome_rl.exploration.gate import Gate
 from outcome_rl.exploration.history import QuestionHistory, Totals
-from outcome_rl.exploration.older import read_again, upgraded
 from outcome_rl.exploration.reading import Facts, Reading, read_batch
 from outcome_rl.exploration.scored import Scored
+from outcome_rl.exploration.scoring import score_batch
 from outcome_rl.outcomes.batch import Batch
 from outcome_rl.outcomes.extraction.answer import Answer
 from outcome_rl.outcomes.fork_locks import lock_of
 from outcome_rl.outcomes.keys import NO_ANSWER, question_key
-from outcome_rl_kernels import GroupRule, OutcomeCounts, group_advantages
+from outcome_rl_kernels import OutcomeCounts
 from outcome_rl_kernels.advantages.groups import Scale
 from outcome_rl_kernels.backends import triton_obstacle
-from outcome_rl_kernels.counts.api import History
-from outcome_rl_kernels.counts.reference import CountEntries, Past
-from outcome_rl_kernels.counts.snapshot import check_entries, check_rule, read_snapshot
+from outcome_rl_kernels.counts.reference import Past
 
 
 def device_of_counts(device: torch.device) -> torch.device:
@@ -101,7 +100,7 @@ class Explorer:
         self.batches = 0
         self.id_source = ""
         self.length_setting = ""
-        self._warned_unmasked = self._warned_unanswered = False
+        self._said: set[str] = set()  # warnings
         self._lock = lock_of(self, threading.RLock)
 
     def __reduce__(self) -> NoReturn:
@@ -146,26 +145,19 @@ class Explorer:
                 finite. The explorer is then unchanged.
         """
         rule = self.config.rule(scale)
-
-        def own() -> Batch:
-            batch = Batch.of(question_ids, responses, golds, rewards, **columns)
-            self._check_judged(batch)
-            return batch
-
+        own = partial(Batch.of, question_ids, responses, golds, rewards, **columns)
         with self._lock:
             self._finish()
             reading, answers = read_batch(own, self.matcher, self.config, self._facts, self.process_group)
-            counted, scored = self._scored(reading, answers, rule)
+            if not reading.judged:
+                self._check_unjudged(reading)
+            questions_N, scored = score_batch(reading, answers, self.config, rule, self.counts, self.batches)
+            self._warn(reading, answers)
             host = scored.host
-            if rule.may_refuse:
-                self._check_finite(host)
             past = Past(host.counts, torch.stack([host.visits, host.successes, host.distinct]))
-            totals, solved = self._totals().after(reading.questions, host.keys, host.correct, past)
+            solved = self._count([questions_N, scored.keys, scored.correct], reading, past, self.batches + 1)
             scored.solved.extend(solved.tolist())
-            scored.history.update(totals.metrics(judged=reading.judged))
-            self._warn_unmasked(answers)
-            self._warn_unanswered(reading.keys)
-            self._count(counted, _Commit(self.counts, totals, reading, self.batches + 1))
+            scored.history.update(self._totals().metrics(judged=reading.judged))
         return scored
 
     def count(
@@ -189,12 +181,9 @@ class Explorer:
         with self._lock:
             self._finish()
             reading, _ = read_batch(own, self.matcher, self.config, self._facts, self.process_group)
-            columns = [reading.questions, reading.keys, reading.correct]
-            counted = move(columns, self.counts.device)
-            past = Past(*(column.cpu() for column in self.counts.read(*counted[:2])))
-            questions_N, keys_N, correct_N = (column.cpu() for column in columns)
-            totals, _ = self._totals().after(questions_N, keys_N, correct_N, past)
-            self._count(counted, _Commit(self.counts, totals, reading, self.batches))
+            columns = move([reading.questions, reading.keys, reading.correct], self.counts.device)
+            past = Past(*(column.cpu() for column in self.counts.read(*columns[:2])))
+            self._count(columns, reading, past, self.batches)
 
     def seen(self, question_id: str | int) -> list[tuple[str | None, int]]:
         """List the outcomes sampled for a question so far, the most frequent first.
@@ -260,31 +249,12 @@ class Explorer:
             ValueError: it was made under a rule that this explorer cannot read, or is damaged; this explorer is then
                 unchanged.
         """
-        name = "the exploration state"
-        if isinstance(state, Mapping) and "outcomes" in state:
-            state = upgraded(name, state)
-        saved.check_state(name, state, saved.StateInMemory)
-        columns = dict(state["counts"])
-        rule = str(columns.pop("rule", ""))
-        self._continue(state, rule, check_entries(columns, name))
-
-    def _continue(self, state: Mapping[str, Any], rule: str, entries: CountEntries) -> None:
-        texts = saved.texts_of(state)
-        if not saved.is_whole(entries, texts):
-            raise ValueError(
-                "the exploration state is damaged: its counts and its texts belong to different runs or steps. "
-                f"{saved.FIX}"
-            )
-        kind = self.matcher
-        if not kind.reads(rule):
-            check_rule(rule, kind.rule, "the exploration state")
-        if rule != kind.rule or state.get("former"):
-            entries, texts = read_again(kind, rule, entries, texts)
-        counts = OutcomeCounts(device=self.counts.device, rule=kind.rule)
-        counts.load_state_dict({"rule": kind.rule, **entries._asdict()})
+        entries, facts, batches, id_source = saved.read_state(state, self.matcher)
+        counts = OutcomeCounts(device=self.counts.device, rule=self.matcher.rule)
+        counts.load_state_dict({"rule": counts.rule, **entries._asdict()})
         with self._lock:
-            self.counts, self._facts, self._commit = counts, Facts(texts, dict(state["golds"])), None
-            self.id_source, self.batches = state["id_source"], state["batches"]
+            self.counts, self._facts, self._commit = counts, facts, None
+            self.batches, self.id_source = batches, id_source
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the current state into a folder atomically, and replace an older state in it.
@@ -323,29 +293,15 @@ class Explorer:
             TypeError, ValueError: a file is damaged or foreign, the counts were made under a rule that the settings
                 cannot read, a setting is wrong, or was or names a function and is not given.
         """
-        read = partial(cls._load, config=config, device=device, process_group=process_group, settings=settings)
-        return saved.read_unreplaced(Path(folder), read, discard=cls.close)
-
-    @classmethod
-    def _load(
-        cls,
-        folder: Path,
-        config: ExplorationConfig | None,
-        device: torch.device | str,
-        process_group: dist.ProcessGroup | None,
-        settings: dict[str, Any],
-    ) -> Self:
-        state = saved.read_state(folder)
-        if config is None:
-            saved.check_functions(folder, {name: one for name, one in state["config"].items() if name not in settings})
-            config = ExplorationConfig.from_mapping(state["config"] | settings, str(folder / saved.STATE_FILE))
-        explorer = cls(config, device=device, process_group=process_group, **settings)
-        try:
-            with saved.paused_garbage_collection():
-                entries, rule = read_snapshot(folder / saved.COUNTS_FILE)
-                explorer._continue(state, rule, entries)
-        except (FileNotFoundError, ValueError) as error:
-            raise type(error)(f"{folder}: {error}") from error
+        with saved.paused_garbage_collection():
+            state, found = saved.read_folder(Path(folder))
+            if config is None:
+                config = saved.settings_of_folder(Path(folder), found, settings)
+            explorer = cls(config, device=device, process_group=process_group, **settings)
+            try:
+                explorer.load_state_dict(state)
+            except ValueError as error:
+                raise ValueError(f"{folder}: {error}") from error
         return explorer
 
     def set_id_source(self, source: str) -> None:
@@ -381,15 +337,17 @@ class Explorer:
             self._known = (table, Totals.of(self.counts))
         return self._known[1]
 
-    def _count(self, columns: Sequence[Tensor], commit: "_Commit") -> None:
-        """Change the table, and with it everything else.
+    def _count(self, columns: Sequence[Tensor], reading: Reading, past: Past, batches: int) -> NDArray[np.bool_]:
+        """Change the table, and with it everything else; return whether the question of each response is solved then.
 
         The facts of a commit are noted before the table changes, and are kept after it. If this is interrupted
         between, the next call looks at the table to see whether it changed, and keeps or drops them.
         """
-        self._commit = commit
+        totals, solved_N = self._totals().after(reading.questions, reading.keys, reading.correct.cpu(), past)
+        self._commit = _Commit(self.counts, totals, reading, batches)
         self.counts.observe(*columns)
         self._finish(counted=True)
+        return solved_N
 
     def _finish(self, *, counted: bool = False) -> None:
         """Keep the facts of a commit whose batch is in the table, and drop those of one whose batch is not."""
@@ -406,15 +364,13 @@ class Explorer:
             self.batches = commit.batches
         self._commit = None
 
-    def _check_judged(self, batch: Batch) -> None:
-        """Check that no column is missing which the settings need.
+    def _check_unjudged(self, reading: Reading) -> None:
+        """Check that nothing depends on correctness, which is unknown.
 
         Raises:
-            ValueError: correctness is unknown, and something depends on it.
+            ValueError: something does.
         """
-        if batch.golds is not None or batch.correct is not None or self.config.is_correct:
-            return
-        rewarded = batch.rewards is not None or "rewards" not in self.config.needs
+        rewarded = reading.rewards is not None or "rewards" not in self.config.needs
         needing = self.config.needs_correctness if rewarded else "adv_estimator without rewards"
         if needing:
             raise ValueError(
@@ -423,100 +379,26 @@ class Explorer:
                 "zero_when_all_correct=False"
             )
 
-    def _scored(self, reading: Reading, answers: list[Answer | None], rule: GroupRule) -> tuple[list[Tensor], Scored]:
-        """Compute advantages and bonuses from the table as it is; return also the columns to count."""
-        groups = group_indices(reading.question_ids, reading.group_ids)
-        order, shapes = rows_by_size(groups)
-        questions_N, keys_N, correct_N, rewards_N, groups_N, order_N, *logps_N = move(
-            [
-                reading.questions,
-                reading.keys,
-                reading.correct,
-                reading.correct.float() if reading.rewards is None else reading.rewards,
-                torch.from_numpy(groups),
-                order,
-                *([] if reading.logps is None else [reading.logps]),
-            ],
-            self.counts.device,
-        )
-        counts_N, history_3N = self.counts.read(questions_N, keys_N)
-        advantages_N, bonuses_N = torch.zeros_like(rewards_N), torch.zeros_like(rewards_N)
-        for rows_N, shape in zip(order_N.split_with_sizes([B * n for B, n in shapes]), shapes, strict=True):
-            rows_Bn = rows_N.view(shape)
-            part = group_advantages(
-                rewards_N[rows_Bn],
-                questions_N[rows_Bn[:, 0]],
-                keys_N[rows_Bn],
-                self.counts,
-                rule,
-                correct=correct_N[rows_Bn],
-                logps=logps_N[0][rows_Bn] if logps_N else None,
-                past=Past(counts_N[rows_Bn], history_3N[:, rows_Bn[:, 0]]),
-                batch=self.batches,
-                update=False,
-            )
-            # Without any answer all samples share one outcome: an equal bonus for all would not explore.
-            without_B1 = (keys_N[rows_Bn] == NO_ANSWER).all(dim=1, keepdim=True) & (self.config.no_answer == "no_bonus")
-            advantages_N[rows_Bn], bonuses_N[rows_Bn] = part.advantages, part.bonuses.masked_fill(without_B1, 0.0)
-        gate = Gate.of(self.config.gate)
-        gated_N = None if gate is None else gate.closed(History(*history_3N))
-        if gated_N is not None:
-            advantages_N.masked_fill_(gated_N, 0.0)
-            bonuses_N.masked_fill_(gated_N, 0.0)
-        scored = Scored(
-            correct=correct_N,
-            rewards=rewards_N,
-            keys=keys_N,
-            counts=counts_N,
-            visits=history_3N[0],
-            successes=history_3N[1],
-            distinct=history_3N[2],
-            advantages=advantages_N,
-            bonuses=bonuses_N,
-            groups=groups_N,
-            gated=gated_N,
-            answers=answers,
-            solved=[],
-            answer_mask_mode=self.config.answer_mask_mode,
-            judged=reading.judged,
-            unresolved=reading.unresolved,
-            history={},
-        )
-        return [questions_N, keys_N, correct_N], scored
-
-    def _check_finite(self, scored: Scored) -> None:
-        """Refuse values of a registered function that are not finite; the tensors are on the host."""
-        for setting, values_N in (("adv_estimator", scored.advantages), ("bonus", scored.bonuses)):
-            if not values_N.isfinite().all():
-                raise ValueError(
-                    f"{setting}={getattr(self.config, setting)!r} must give finite numbers; got "
-                    f"{int((~values_N.isfinite()).sum())} of {len(values_N)} that are not"
-                )
-
-    def _warn_unmasked(self, answers: Sequence[Answer | None]) -> None:
-        """Warn once that no token is masked, if the outcomes have no span."""
-        if self._warned_unmasked or self.matcher.gives_spans or not self.config.explores:
-            return
-        mode = self.config.answer_mask_mode
-        if mode != "none" and any(answer is not None and not answer.end for answer in answers):
-            self._warned_unmasked = True
-            warnings.warn(
+    def _warn(self, reading: Reading, answers: Sequence[Answer | None]) -> None:
+        """Warn once that no token is masked, because the outcomes have no span, and that no response has an answer."""
+        mode, said = self.config.answer_mask_mode, []
+        masks = self.config.explores and mode != "none"
+        if masks and any(answer is not None and not answer.end for answer in answers):
+            said.append(
                 f"answer_mask_mode={mode} masks nothing where the outcome function gives no span, so the bonus reaches "
-                "the tokens that spell the outcome. Return Outcome(value, start, end) to mask them.",
-                stacklevel=3,
+                "the tokens that spell the outcome. Return Outcome(value, start, end) to mask them."
             )
-
-    def _warn_unanswered(self, keys_N: Tensor) -> None:
-        """Warn once that no response of a batch has an answer."""
-        if not self._warned_unanswered and not keys_N.any():
-            self._warned_unanswered = True
+        if not reading.keys.any():
             limit = f" ({self.length_setting})" if self.length_setting else ""
-            warnings.warn(
+            said.append(
                 "no response of a batch has an answer, so none is correct and none gets a bonus. Are they cut off at "
                 f"the length limit{limit}, does the prompt lack an instruction to end with \\boxed{{...}}, or does the "
-                "outcome function return None?",
-                stacklevel=3,
+                "outcome function return None?"
             )
+        for text in said:
+            if text not in self._said:
+                self._said.add(text)
+                warnings.warn(text, stacklevel=3)
 
 
 class _Commit(NamedTuple):

@@ -39,7 +39,7 @@ def upgraded(name: str, state: Mapping[str, Any]) -> dict[str, Any]:
             if gold:
                 golds[question_id] = gold
         rest = {key: value for key, value in state.items() if key not in ("outcomes", "solved")}
-        return {**rest, "texts": texts, "golds": golds, "former": True}
+        return {**rest, "texts": texts, "golds": golds}
     except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
         raise ValueError(f"{name} is damaged or not an exploration state: {error!r}") from error
 

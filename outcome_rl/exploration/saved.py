@@ -6,58 +6,83 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict, TypeVar
+from typing import Any, NamedTuple, TypedDict, TypeVar
 
 from outcome_rl.declared import check_types
 from outcome_rl.exploration.config import ExplorationConfig
-from outcome_rl.exploration.older import upgraded
+from outcome_rl.exploration.older import read_again, upgraded
+from outcome_rl.exploration.reading import Facts
 from outcome_rl.files import MANIFEST, atomic_folder, check_folder, seal_folder, standing
 from outcome_rl.outcomes.keys import NO_ANSWER, question_key
+from outcome_rl.outcomes.kinds import OutcomeKind
 from outcome_rl.settings import needing_user
 from outcome_rl_kernels.counts.reference import CountEntries
-from outcome_rl_kernels.counts.snapshot import write_snapshot
+from outcome_rl_kernels.counts.snapshot import check_entries, check_rule, read_snapshot, write_snapshot
 
 COUNTS_FILE, STATE_FILE = "counts.safetensors", "state.json"
 FILES = (MANIFEST, STATE_FILE, COUNTS_FILE)
 FIX = "Continue from another checkpoint, or start with new counts"
 _FUNCTION = "function "  # a saved setting that was a function
 MAX_READS = 10  # of a folder that another process replaces meanwhile
-_FORMAT, _FORMER_FORMAT = "outcome_rl exploration 2", "outcome_rl exploration 1"
+_FORMATS = ("outcome_rl exploration 2", "outcome_rl exploration 1")  # that of today, and that of version 0.2 and 0.3
 _OF_SYSTEM = (".DS_Store", ".nfs", ".unfinished-")
 T = TypeVar("T")
 
 
-class _State(TypedDict):
-    """A saved state, without the counts."""
+class _File(TypedDict):
+    """What the state's file holds beside the state."""
 
-    texts: dict[str, list[int | str]]  # question id -> key, text, key, text, ... of its outcomes, oldest first
-    golds: dict[str, str]
-    batches: int
-    id_source: str
-    former: NotRequired[bool]  # an older version has written it, see `older`
-
-
-class StateInMemory(_State):
-    """`Explorer.state_dict`."""
-
-    counts: dict[str, Any]
-
-
-class _StateInFile(_State):
     format: str
     config: dict[str, Any]
 
 
-def check_state(name: str, state: Any, declared: type) -> None:
-    """Raise a ValueError unless a state has the entries and types of a declared class."""
+class _State(TypedDict):
+    """`Explorer.state_dict`; a folder has the counts in a file of their own."""
+
+    counts: dict[str, Any]
+    texts: dict[str, list[int | str]]  # question id -> key, text, key, text, ... of its outcomes, oldest first
+    golds: dict[str, str]
+    batches: int
+    id_source: str
+
+
+class State(NamedTuple):
+    """A state that was checked."""
+
+    entries: CountEntries
+    facts: Facts
+    batches: int
+    id_source: str
+
+
+def read_state(state: Mapping[str, Any], kind: OutcomeKind) -> State:
+    """Return a `state_dict` under the rule of a kind.
+
+    Raises:
+        ValueError: it is damaged, or was made under a rule that the kind cannot read.
+    """
+    name = "the exploration state"
+    former = isinstance(state, Mapping) and "outcomes" in state
+    if former:
+        state = upgraded(name, state)
     try:
-        check_types("it", [state], declared)
+        check_types("it", [state], _State)
     except ValueError as error:
         raise ValueError(f"{name} is damaged or not an exploration state: {error}. {FIX}") from error
+    columns = dict(state["counts"])
+    rule = str(columns.pop("rule", ""))
+    entries, texts = check_entries(columns, name), _texts_of(state)
+    if not is_whole(entries, texts):
+        raise ValueError(f"{name} is damaged: its counts and its texts belong to different runs or steps. {FIX}")
+    if not kind.reads(rule):
+        check_rule(rule, kind.rule, name)
+    if former or rule != kind.rule:
+        entries, texts = read_again(kind, rule, entries, texts)
+    return State(entries, Facts(texts, dict(state["golds"])), state["batches"], state["id_source"])
 
 
-def texts_of(state: Mapping[str, Any]) -> dict[str, dict[int, str]]:
-    """Return the texts of a checked state: question id -> key -> text.
+def _texts_of(state: Mapping[str, Any]) -> dict[str, dict[int, str]]:
+    """Return the texts of a state whose types are right: question id -> key -> text.
 
     Raises:
         ValueError: they are no pairs of a key and a text.
@@ -108,30 +133,22 @@ def write_state(folder: Path, config: ExplorationConfig, state: dict[str, Any]) 
     }
     with atomic_folder(folder, replace=True) as scratch:
         write_snapshot(scratch / COUNTS_FILE, entries, counts["rule"])
-        content = json.dumps({"format": _FORMAT, "config": settings, **rest}, sort_keys=True)
+        content = json.dumps({"format": _FORMATS[0], "config": settings, **rest}, sort_keys=True)
         (scratch / STATE_FILE).write_text(content, encoding="utf-8")
         seal_folder(scratch)
 
 
-def check_functions(folder: Path, settings: dict[str, Any]) -> None:
-    """Raise a ValueError where a saved setting was a function or names one: a folder gives data, never code."""
-    missing = {name: value for name, value in settings.items() if str(value).startswith(_FUNCTION)}
-    missing |= needing_user(ExplorationConfig, settings)
-    if missing:
-        values = ", ".join(f"{name} = {value!r}" for name, value in missing.items())
-        given = ", ".join(f"{name}=..." for name in missing)
-        raise ValueError(
-            f"{folder} was saved with {values}. A folder gives data, and no functions: pass {given} to load"
-        )
-
-
-def read_state(folder: Path) -> dict[str, Any]:
-    """Return the settings and the state without the counts, checked.
+def read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the state and the settings in a folder; `read_state` checks what is in the state.
 
     Raises:
         FileNotFoundError: the folder lacks a file.
         ValueError: a file is damaged or foreign.
     """
+    return read_unreplaced(folder, _read_folder)
+
+
+def _read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     if not any((folder / name).exists() for name in FILES):
         raise FileNotFoundError(f"{folder} holds no exploration state. {FIX}")
     try:
@@ -141,17 +158,35 @@ def read_state(folder: Path) -> dict[str, Any]:
     path = folder / STATE_FILE
     try:
         state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        check_types("it", [state], _File)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged: {error}. {FIX}") from error
-    if isinstance(state, dict) and state.get("format") == _FORMER_FORMAT:
-        state = upgraded(str(path), state) | {"format": _FORMAT}
-    check_state(str(path), state, _StateInFile)
-    if state["format"] != _FORMAT:
-        raise ValueError(f"{path} must have the format {_FORMAT!r}; got {state['format']!r}. {FIX}")
-    return state
+        raise ValueError(f"{path} is damaged or not an exploration state: {error}. {FIX}") from error
+    if state["format"] not in _FORMATS:
+        raise ValueError(f"{path} must have the format {_FORMATS[0]!r}; got {state['format']!r}. {FIX}")
+    entries, rule = read_snapshot(folder / COUNTS_FILE)
+    rest = {name: value for name, value in state.items() if name not in _File.__annotations__}
+    return {"counts": {"rule": rule, **entries._asdict()}, **rest}, state["config"]
 
 
-def read_unreplaced(folder: Path, read: Callable[[Path], T], discard: Callable[[T], None]) -> T:
+def settings_of_folder(folder: Path, found: Mapping[str, Any], given: Mapping[str, Any]) -> ExplorationConfig:
+    """Return the settings that a folder holds, with those that are given in their place.
+
+    Raises:
+        ValueError: one of the others was a function or names one, because a folder gives data, never code.
+    """
+    kept = {name: value for name, value in found.items() if name not in given}
+    missing = {name: value for name, value in kept.items() if str(value).startswith(_FUNCTION)}
+    missing |= needing_user(ExplorationConfig, kept)
+    if missing:
+        values = ", ".join(f"{name} = {value!r}" for name, value in missing.items())
+        needed = ", ".join(f"{name}=..." for name in missing)
+        raise ValueError(
+            f"{folder} was saved with {values}. A folder gives data, and no functions: pass {needed} to load"
+        )
+    return ExplorationConfig.from_mapping({**kept, **given}, str(folder / STATE_FILE))
+
+
+def read_unreplaced(folder: Path, read: Callable[[Path], T]) -> T:
     """Return what `read` makes of a folder, read again while another process replaces the folder meanwhile.
 
     `read` gets the place where the folder stands, which is another one after a kill between two renames.
@@ -170,7 +205,6 @@ def read_unreplaced(folder: Path, read: Callable[[Path], T], discard: Callable[[
             continue
         if _seal(folder) == seal:
             return result
-        discard(result)
     raise ValueError(f"{folder} was replaced again and again while it was read. Load a copy of it")
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from outcome_rl import ExplorationConfig, Explorer, OutcomeCounts
 from outcome_rl.exploration import explorer as module
 from outcome_rl.exploration import scored as scored_module
+from outcome_rl.exploration import scoring as scoring_module
 from outcome_rl.exploration.columns import move
 from outcome_rl.exploration.explorer import device_of_counts
 from outcome_rl.exploration.history import Totals
@@ -114,7 +115,7 @@ def test_one_copy_there_and_one_back(
         assert {tensor.device for tensor in tensors} == {META}
         return [torch.zeros(tensor.shape, dtype=tensor.dtype) for tensor in tensors]
 
-    monkeypatch.setattr(module, "move", there)
+    monkeypatch.setattr(scoring_module, "move", there)
     monkeypatch.setattr(scored_module, "move", back)
     scored = explorer.score(**columns)
     assert scored.metrics

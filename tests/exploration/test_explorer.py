@@ -201,11 +201,11 @@ def test_a_refused_batch_is_not_counted_after_the_counts_were_replaced(monkeypat
     )  # as docs/methods.md halves them
     before = explorer.counts.state_dict()
 
-    def interrupt(outcomes: Any) -> None:
+    def interrupt(*columns: Any) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(explorer, "_warn_unanswered", interrupt)
+        patch.setattr(explorer.counts, "observe", interrupt)
         with pytest.raises(KeyboardInterrupt):
             explorer.score(["q"] * 2, [text(1), text(3)], ["1"] * 2)
     after = explorer.counts.state_dict()

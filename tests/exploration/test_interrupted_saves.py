@@ -109,9 +109,9 @@ def test_a_file_that_shrinks_while_it_is_read_is_read_again(tmp_path: Path) -> N
             raise RuntimeError("size <656> is smaller than the required mapping size <688>")  # PyTorch's
         return len(places)
 
-    assert read_unreplaced(tmp_path, read, discard=lambda result: None) == 2
+    assert read_unreplaced(tmp_path, read) == 2
     with pytest.raises(ZeroDivisionError):
-        read_unreplaced(tmp_path, lambda place: 1 // 0, discard=lambda result: None)
+        read_unreplaced(tmp_path, lambda place: 1 // 0)
 
 
 def test_reads_beside_writers_that_need_two_renames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
