@@ -378,15 +378,22 @@ def _weights(
 
 # --- arguments of operators
 
-_COLUMNS = (
-    "Tensor labels, Tensor weights, Tensor? answer_mask, Tensor? ref_logps, Tensor? entropy_weights, "
-    "Tensor advantages, Tensor? old_logps, Tensor? rollout_weights, Tensor? rollout_logps, Tensor? active, "
-    "Tensor? sequence_ids, SymInt num_sequences"
-)
-_TYPES: dict[Any, str] = {bool: "bool", float: "float", float | None: "float?"}
-SCHEMA = f"{_COLUMNS}, " + ", ".join(
-    f"{_TYPES.get(hint, 'str')} {name}" for name, hint in get_type_hints(LossSettings).items()
-)
+_TYPES: dict[Any, str] = {
+    **{Tensor: "Tensor", Tensor | None: "Tensor?"},
+    **{bool: "bool", float: "float", float | None: "float?"},
+}
+_COLUMNS = {
+    name: _TYPES[hint]
+    for record in (TokenBatch, LossInputs)
+    for name, hint in get_type_hints(record).items()
+    if hint in _TYPES  # not another record
+}
+_DECLARED = {
+    **_COLUMNS,
+    **{"sequence_ids": "Tensor?", "num_sequences": "SymInt"},
+    **{name: _TYPES.get(hint, "str") for name, hint in get_type_hints(LossSettings).items()},
+}
+SCHEMA = ", ".join(f"{kind} {name}" for name, kind in _DECLARED.items())
 
 
 def flat(batch: TokenBatch) -> tuple[Any, ...]:
@@ -401,31 +408,21 @@ def flat(batch: TokenBatch) -> tuple[Any, ...]:
             "torch.compile and fake tensors accept a token loss by name only; got "
             f"{settings.token_loss!r}. Give it one: register_token_loss(name, loss)"
         )
+    columns = {**batch._asdict(), **inputs._asdict()}
     return (
-        *(batch.labels, batch.weights, batch.answer_mask, batch.ref_logps, batch.entropy_weights),
-        *(inputs.advantages, inputs.old_logps, inputs.rollout_weights, inputs.rollout_logps, inputs.active),
+        *(columns[name] for name in _COLUMNS),
         *(inputs.sequences or (None, 0)),
         *(getattr(settings, name) for name in SETTINGS),
     )
 
 
-def batch_of(
-    labels: Tensor,
-    weights: Tensor,
-    answer_mask: Tensor | None,
-    ref_logps: Tensor | None,
-    entropy_weights: Tensor | None,
-    advantages: Tensor,
-    old_logps: Tensor | None,
-    rollout_weights: Tensor | None,
-    rollout_logps: Tensor | None,
-    active: Tensor | None,
-    sequence_ids: Tensor | None,
-    num_sequences: int,
-    *settings: Any,
-) -> TokenBatch:
+def batch_of(*arguments: Any) -> TokenBatch:
     """Return the batch that `flat` turned into these arguments."""
-    sequences = None if sequence_ids is None else Sequences(sequence_ids, num_sequences)
-    chosen = LossSettings(**dict(zip(SETTINGS, settings, strict=True)))
-    inputs = LossInputs(advantages, old_logps, rollout_weights, rollout_logps, active, sequences, chosen)
-    return TokenBatch(inputs, labels, weights, answer_mask, ref_logps, entropy_weights)
+    given = dict(zip(_DECLARED, arguments, strict=True))
+    ids, number = given["sequence_ids"], given["num_sequences"]
+    inputs = LossInputs(
+        sequences=None if ids is None else Sequences(ids, number),
+        settings=LossSettings(**{name: given[name] for name in SETTINGS}),
+        **{name: given[name] for name in LossInputs._fields if name in _COLUMNS},
+    )
+    return TokenBatch(inputs, **{name: given[name] for name in TokenBatch._fields if name in _COLUMNS})
