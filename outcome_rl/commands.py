@@ -7,7 +7,7 @@ A command imports its modules when it runs, so that `outcome-rl --help` answers 
 import argparse
 import inspect
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal
@@ -15,237 +15,66 @@ from typing import Any, Literal
 from outcome_rl.grpo.config.presets import preset_names
 from outcome_rl.progress import only_our_progress, show_progress
 from outcome_rl.sample_files import THRESHOLD
-from outcome_rl.tables import print_reports, print_table
-from outcome_rl.terminal import at_least_one, printable
+from outcome_rl.tables import checked_output, print_reports, print_result, print_table
+from outcome_rl.terminal import COMMANDS, argument, at_least_one, command, printable
+
+_GROUPS = {"bench": "measure a part of the library on this machine"}
 
 
 def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add every command to the parser of `outcome-rl`; each sets `run` to its function."""
-
-    def shared(*names: str, **options: Any) -> argparse.ArgumentParser:
-        parser = argparse.ArgumentParser(add_help=False)
-        parser.add_argument(*names, **options)
-        return parser
-
-    def add(
-        name: str,
-        run: Callable[..., None],
-        help: str,
-        example: str,
-        *parents: argparse.ArgumentParser,
-        to: Any = commands,
-    ) -> Any:
-        presets = ["presets:", *(f"  {name}" for name in preset_names())] if settings in parents else []
-        parser = to.add_parser(
+    groups = {"": commands}
+    for words, help, example, arguments, run in COMMANDS:
+        group, _, name = words.rpartition(" ")
+        if group not in groups:
+            groups[group] = commands.add_parser(group, help=_GROUPS[group]).add_subparsers(
+                required=True, metavar="NAME"
+            )
+        presets = ["presets:", *(f"  {preset}" for preset in preset_names())] if OVERRIDES in arguments else []
+        parser = groups[group].add_parser(
             name,
             help=help,
             description=inspect.getdoc(run),
             epilog="\n".join([*presets, "example:", f"  outcome-rl {example}"]),
             formatter_class=argparse.RawDescriptionHelpFormatter,
-            parents=parents,
         )
         parser.set_defaults(run=run)
-        return parser
+        for add in arguments:
+            add(parser)
 
-    model = shared(
-        "model",
-        metavar="MODEL",
-        help="a run (its newest checkpoint), a checkpoint, a Hugging Face folder or hub name, or `toy`",
-    )
-    settings = shared(
-        "overrides",
-        nargs="*",
-        default=[],
-        metavar="KEY=VALUE",
-        help="settings, such as data.max_response_length=2048; `outcome-rl train --settings` lists them",
-    )
-    settings.add_argument("--config", metavar="FILE|PRESET", help="YAML file, or one of the presets below")
-    data = shared(
-        "--data", action="append", default=[], metavar="FILE", help="problems, as in data.test_files; repeatable"
-    )
 
-    parser = add(
-        "train",
-        train,
-        "train a policy with outcome-based exploration",
-        "train --config toy trainer.experiment_name=mine exploration.adv_estimator='pkpo(k=4)'",
-        settings,
-    )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="print the resolved settings, memory and steps, and stop"
-    )
-    parser.add_argument(
+MODEL = argument(
+    "model",
+    metavar="MODEL",
+    help="a run (its newest checkpoint), a checkpoint, a Hugging Face folder or hub name, or `toy`",
+)
+OVERRIDES = argument(
+    "overrides",
+    nargs="*",
+    default=[],
+    metavar="KEY=VALUE",
+    help="settings, such as data.max_response_length=2048; `outcome-rl train --settings` lists them",
+)
+CONFIG = argument("--config", metavar="FILE|PRESET", help="YAML file, or one of the presets below")
+DATA = argument(
+    "--data", action="append", default=[], metavar="FILE", help="problems, as in data.test_files; repeatable"
+)
+
+
+@command(
+    "train",
+    "train a policy with outcome-based exploration",
+    "train --config toy trainer.experiment_name=mine exploration.adv_estimator='pkpo(k=4)'",
+    OVERRIDES,
+    CONFIG,
+    argument("--dry-run", action="store_true", help="print the resolved settings, memory and steps, and stop"),
+    argument(
         "--settings",
         dest="settings_only",
         action="store_true",
         help="print every setting with default, range and help, as a file for --config, and stop",
-    )
-    parser = add(
-        "eval",
-        evaluate,
-        "sample a saved model and report pass@k, best@k and diff@k",
-        "eval runs/mine --data problems.jsonl rollout.val_kwargs.n=64",
-        model,
-        settings,
-        data,
-    )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the results (default: evals/MODEL)")
-    parser = add("export", export, "write a checkpoint as a Hugging Face folder", "export runs/mine models/mine", model)
-    parser.add_argument("out", type=Path, metavar="OUT", help="a folder that does not exist yet")
-    parser.add_argument(
-        "--dtype",
-        choices=["bfloat16", "float16", "float32"],
-        default="bfloat16",
-        help="dtype of the weights (default: %(default)s); checkpoints have model.dtype",
-    )
-    parser.add_argument(
-        "--trust-remote-code", action="store_true", help="allow the model to run its own code, if you trust it"
-    )
-    parser = add(
-        "report", report, "write one HTML page of one or more runs", "report runs/grpo runs/mine --out report.html"
-    )
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN_DIR", help="folder of a run")
-    parser.add_argument(
-        "--out", type=Path, metavar="FILE", help="the page (default: RUN_DIR/report.html; of several, ./report.html)"
-    )
-    parser = add(
-        "compare",
-        compare,
-        "compare methods over runs: mean and spread over seeds, paired differences",
-        "compare runs/grpo-seed* runs/mine-seed*",
-    )
-    parser.add_argument(
-        "runs", nargs="+", type=Path, metavar="RUN_DIR", help="folder of a run; the first is the baseline"
-    )
-    parser.add_argument(
-        "--json", dest="json_out", type=Path, metavar="OUT", help="write the comparison; - prints it alone"
-    )
-    parser = add(
-        "paper",
-        paper,
-        "draw the paper's figures and tables from runs of any stack",
-        "paper grpo=logs/grpo.jsonl runs/ucb_con-seed0 --out paper",
-    )
-    parser.add_argument(
-        "runs",
-        nargs="+",
-        metavar="[METHOD=]RUN",
-        help="folder of a run; or a log of TRL (trainer_state.json, or its folder) or verl (file or console logger) "
-        "with its METHOD",
-    )
-    parser.add_argument(
-        "--base",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="samples of the training questions that `outcome-rl eval` drew from the base policy; repeatable",
-    )
-    parser.add_argument(
-        "--out", type=Path, default=Path("paper"), metavar="DIR", help="folder of the page (default: %(default)s)"
-    )
-    parser = add(
-        "hard-set",
-        hard_set,
-        "find the problems that a model never solves",
-        "hard-set runs/mine --data problems.jsonl --k 64",
-        model,
-        settings,
-        data,
-    )
-    parser.add_argument(
-        "--k", type=at_least_one, default=512, help="number of samples per problem (default: %(default)s)"
-    )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the results (default: hard-set/MODEL)")
-    parser = add(
-        "analyze",
-        analyze,
-        "report pass@k, best@k and diff@k of files of samples",
-        "analyze before.jsonl after.jsonl --plot change.png",
-    )
-    parser.add_argument(
-        "files",
-        nargs="+",
-        type=Path,
-        metavar="FILE",
-        help="JSON lines or JSON (also gzipped), parquet, CSV, or a folder of datasets; - is standard input",
-    )
-    for role, text in (
-        ("id", "the question's id"),
-        ("prompt", "the question's prompt; without --id its hash is the id"),
-        ("samples", "the list of samples, or the one sample"),
-        ("gold", "the gold answer"),
-    ):
-        parser.add_argument(
-            f"--{role}", default="", metavar="FIELD", help=f"field of {text} (default: the usual names)"
-        )
-    parser.add_argument(
-        "--reward",
-        "--against",
-        default="",
-        metavar="FIELD",
-        help="field of the rewards or labels of the samples: audited where there are gold answers, and otherwise "
-        "correctness itself",
-    )
-    parser.add_argument(
-        "--threshold", type=float, default=THRESHOLD, help="a reward above it is correct (default: %(default)s)"
-    )
-    parser.add_argument("--plot", type=Path, metavar="PNG", help="draw pass@k and diff@k, a line for each file")
-    parser.add_argument(
-        "--per-question",
-        type=Path,
-        metavar="OUT",
-        help="write samples, correct samples, different answers and majority of each question, as JSON lines or .csv",
-    )
-    parser.add_argument(
-        "--json",
-        dest="json_out",
-        type=Path,
-        metavar="OUT",
-        help="write the report, of several files file -> report; - prints it alone",
-    )
-    parser.add_argument(
-        "--equivalence",
-        choices=["canonical", "math_verify"],
-        default="canonical",
-        help="comparison of answers: by keys first (default), or every pair by math-verify",
-    )
-    parser.add_argument(
-        "--outcome",
-        default="math",
-        metavar="MODULE:FUNCTION",
-        help="outcome function (response, row) -> value (default: math, the final answer)",
-    )
-    parser.add_argument(
-        "--is-correct",
-        default="",
-        metavar="MODULE:FUNCTION",
-        help="function (value, row) -> bool (default: the outcome of the gold answer)",
-    )
-    parser.add_argument(
-        "--from-text", action="store_true", help="extract answers from the text, also of samples with an `answer`"
-    )
-    parser.add_argument("--workers", type=at_least_one, help="math-verify processes (default: one per core)")
-    benchmarks = commands.add_parser("bench", help="measure a part of the library on this machine")
-    parser = add(
-        "loss",
-        bench_loss,
-        "time, memory and error of the policy loss, compared with plain PyTorch and its matrix products",
-        "bench loss --hidden 2048 --vocabulary 151936",
-        to=benchmarks.add_subparsers(required=True, metavar="NAME"),
-    )
-    parser.add_argument("--device", choices=["cpu", "cuda"], help="default: a GPU if there is one")
-    for name, help in (
-        ("hidden", "size of the hidden states of your model (512 on the CPU, 4096 on a GPU)"),
-        ("vocabulary", "size of its vocabulary (32,000; 128,256)"),
-        ("tokens", "number of tokens (512; 16,384)"),
-        ("rounds", "rounds of each measurement (15; 30)"),
-    ):
-        parser.add_argument(f"--{name}", type=at_least_one, metavar="N", help=help)
-    parser = add("env", env, "show versions, devices, and the implementation of each operation", "env --json")
-    parser.add_argument("--json", dest="as_json", action="store_true", help="print JSON")
-
-
+    ),
+)
 def train(overrides: Sequence[str], config: str | None, dry_run: bool, settings_only: bool) -> None:
     """Train a policy with outcome-based exploration; continues where an earlier call with the same name stopped.
 
@@ -286,6 +115,16 @@ def train(overrides: Sequence[str], config: str | None, dry_run: bool, settings_
         print_summary(settings.run_dir)
 
 
+@command(
+    "eval",
+    "sample a saved model and report pass@k, best@k and diff@k",
+    "eval runs/mine --data problems.jsonl rollout.val_kwargs.n=64",
+    MODEL,
+    OVERRIDES,
+    CONFIG,
+    DATA,
+    argument("--out", type=Path, metavar="DIR", help="folder of the results (default: evals/MODEL)"),
+)
 def evaluate(model: str, overrides: Sequence[str], data: Sequence[str], config: str | None, out: Path | None) -> None:
     """Sample a saved model on problems and report pass@k, best@k and diff@k.
 
@@ -324,6 +163,20 @@ def evaluate(model: str, overrides: Sequence[str], data: Sequence[str], config: 
     print(printable(f"{out}/ holds the samples and summary.json"))
 
 
+@command(
+    "export",
+    "write a checkpoint as a Hugging Face folder",
+    "export runs/mine models/mine",
+    MODEL,
+    argument("out", type=Path, metavar="OUT", help="a folder that does not exist yet"),
+    argument(
+        "--dtype",
+        choices=["bfloat16", "float16", "float32"],
+        default="bfloat16",
+        help="dtype of the weights (default: %(default)s); checkpoints have model.dtype",
+    ),
+    argument("--trust-remote-code", action="store_true", help="allow the model to run its own code, if you trust it"),
+)
 def export(model: str, out: Path, dtype: Literal["bfloat16", "float16", "float32"], trust_remote_code: bool) -> None:
     """Write a checkpoint as a Hugging Face folder, with tokenizer, for transformers and vLLM."""
     import torch
@@ -353,6 +206,15 @@ def export(model: str, out: Path, dtype: Literal["bfloat16", "float16", "float32
     print(printable(f"{out}/ holds {num_parameters:,} parameters in {dtype}"))
 
 
+@command(
+    "report",
+    "write one HTML page of one or more runs",
+    "report runs/grpo runs/mine --out report.html",
+    argument("runs", nargs="+", type=Path, metavar="RUN_DIR", help="folder of a run"),
+    argument(
+        "--out", type=Path, metavar="FILE", help="the page (default: RUN_DIR/report.html; of several, ./report.html)"
+    ),
+)
 def report(runs: Sequence[Path], out: Path | None) -> None:
     """Write one HTML page of a run, or of several over one another, finished or not."""
     from outcome_rl.tools.report import write_report
@@ -360,6 +222,13 @@ def report(runs: Sequence[Path], out: Path | None) -> None:
     print(printable(str(write_report(runs, out or (runs[0] if len(runs) == 1 else Path()) / "report.html"))))
 
 
+@command(
+    "compare",
+    "compare methods over runs: mean and spread over seeds, paired differences",
+    "compare runs/grpo-seed* runs/mine-seed*",
+    argument("runs", nargs="+", type=Path, metavar="RUN_DIR", help="folder of a run; the first is the baseline"),
+    argument("--json", dest="json_out", type=Path, metavar="OUT", help="write the comparison; - prints it alone"),
+)
 def compare(runs: Sequence[Path], json_out: Path | None) -> None:
     """Compare methods over runs, finished or not; runs of one method differ only by seed, model or data.
 
@@ -371,32 +240,32 @@ def compare(runs: Sequence[Path], json_out: Path | None) -> None:
     from outcome_rl.tools.compare import compare_runs, print_comparison
 
     comparison = compare_runs(runs)
-    _show(comparison, json_out, lambda: print_comparison(comparison))
+    print_result(comparison, json_out, lambda: print_comparison(comparison))
 
 
-def checked_output(option: str, out: Path | None) -> Path | None:
-    """Return the absolute path of a file to write; refuse one that could not be written at the end."""
-    if out is None or out == Path("-"):
-        return out
-    if not out.absolute().parent.is_dir():
-        raise FileNotFoundError(f"{option} {out}: the folder {out.parent} does not exist.")
-    if out.is_dir():
-        raise IsADirectoryError(f"{option} {out} is a folder; give a file")
-    return out.absolute()
-
-
-def _show(result: Any, json_out: Path | None, print_tables: Callable[[], None]) -> None:
-    """Print the tables of a result and write it as JSON, or print the JSON alone for `--json -`."""
-    from outcome_rl.files import write_json
-
-    if json_out == Path("-"):
-        print(json.dumps(result, indent=2))
-        return
-    print_tables()
-    if json_out is not None:
-        write_json(json_out, result)
-
-
+@command(
+    "paper",
+    "draw the paper's figures and tables from runs of any stack",
+    "paper grpo=logs/grpo.jsonl runs/ucb_con-seed0 --out paper",
+    argument(
+        "runs",
+        nargs="+",
+        metavar="[METHOD=]RUN",
+        help="folder of a run; or a log of TRL (trainer_state.json, or its folder) or verl (file or console logger) "
+        "with its METHOD",
+    ),
+    argument(
+        "--base",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="samples of the training questions that `outcome-rl eval` drew from the base policy; repeatable",
+    ),
+    argument(
+        "--out", type=Path, default=Path("paper"), metavar="DIR", help="folder of the page (default: %(default)s)"
+    ),
+)
 def paper(runs: Sequence[str], base: Sequence[Path], out: Path) -> None:
     """Draw the paper's figures and tables from runs, finished or not, of one model on one data set.
 
@@ -409,6 +278,17 @@ def paper(runs: Sequence[str], base: Sequence[Path], out: Path) -> None:
     print(printable(str(write_paper(runs, base, out))))
 
 
+@command(
+    "hard-set",
+    "find the problems that a model never solves",
+    "hard-set runs/mine --data problems.jsonl --k 64",
+    MODEL,
+    OVERRIDES,
+    CONFIG,
+    DATA,
+    argument("--k", type=at_least_one, default=512, help="number of samples per problem (default: %(default)s)"),
+    argument("--out", type=Path, metavar="DIR", help="folder of the results (default: hard-set/MODEL)"),
+)
 def hard_set(
     model: str, overrides: Sequence[str], data: Sequence[str], config: str | None, k: int, out: Path | None
 ) -> None:
@@ -439,13 +319,80 @@ def hard_set(
     for name, rows in (("statistics", [one._asdict() for one in statistics]), ("hard", problems)):
         write_rows(out / f"{name}.jsonl", rows)
     drawn = sum(one.n for one in statistics)
-    found = (
-        f"{len(hard)} of {len(statistics)} problems have pass@{k} = 0, by {drawn:,} samples: {out}/hard.jsonl\n"
-        f"statistics of every problem: {out}/statistics.jsonl"
+    print(
+        printable(
+            f"{len(hard)} of {len(statistics)} problems have pass@{k} = 0, by {drawn:,} samples: {out}/hard.jsonl"
+        )
     )
-    print(printable(found))
+    print(printable(f"statistics of every problem: {out}/statistics.jsonl"))
 
 
+@command(
+    "analyze",
+    "report pass@k, best@k and diff@k of files of samples",
+    "analyze before.jsonl after.jsonl --plot change.png",
+    argument(
+        "files",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="JSON lines or JSON (also gzipped), parquet, CSV, or a folder of datasets; - is standard input",
+    ),
+    *(
+        argument(f"--{role}", default="", metavar="FIELD", help=f"field of {text} (default: the usual names)")
+        for role, text in (
+            ("id", "the question's id"),
+            ("prompt", "the question's prompt; without --id its hash is the id"),
+            ("samples", "the list of samples, or the one sample"),
+            ("gold", "the gold answer"),
+        )
+    ),
+    argument(
+        "--reward",
+        "--against",
+        default="",
+        metavar="FIELD",
+        help="field of the rewards or labels of the samples: audited where there are gold answers, and otherwise "
+        "correctness itself",
+    ),
+    argument("--threshold", type=float, default=THRESHOLD, help="a reward above it is correct (default: %(default)s)"),
+    argument("--plot", type=Path, metavar="PNG", help="draw pass@k and diff@k, a line for each file"),
+    argument(
+        "--per-question",
+        type=Path,
+        metavar="OUT",
+        help="write samples, correct samples, different answers and majority of each question, as JSON lines or .csv",
+    ),
+    argument(
+        "--json",
+        dest="json_out",
+        type=Path,
+        metavar="OUT",
+        help="write the report, of several files file -> report; - prints it alone",
+    ),
+    argument(
+        "--equivalence",
+        choices=["canonical", "math_verify"],
+        default="canonical",
+        help="comparison of answers: by keys first (default), or every pair by math-verify",
+    ),
+    argument(
+        "--outcome",
+        default="math",
+        metavar="MODULE:FUNCTION",
+        help="outcome function (response, row) -> value (default: math, the final answer)",
+    ),
+    argument(
+        "--is-correct",
+        default="",
+        metavar="MODULE:FUNCTION",
+        help="function (value, row) -> bool (default: the outcome of the gold answer)",
+    ),
+    argument(
+        "--from-text", action="store_true", help="extract answers from the text, also of samples with an `answer`"
+    ),
+    argument("--workers", type=at_least_one, help="math-verify processes (default: one per core)"),
+)
 def analyze(
     files: Sequence[Path],
     json_out: Path | None,
@@ -500,9 +447,24 @@ def analyze(
         elif len(files) == 2:
             print("The two files share no question id, so they are not compared; --prompt FIELD takes prompts for ids.")
 
-    _show(next(iter(reports.values())) if len(reports) == 1 else reports, json_out, show)
+    print_result(next(iter(reports.values())) if len(reports) == 1 else reports, json_out, show)
 
 
+@command(
+    "bench loss",
+    "time, memory and error of the policy loss, compared with plain PyTorch and its matrix products",
+    "bench loss --hidden 2048 --vocabulary 151936",
+    argument("--device", choices=["cpu", "cuda"], help="default: a GPU if there is one"),
+    *(
+        argument(f"--{name}", type=at_least_one, metavar="N", help=help)
+        for name, help in (
+            ("hidden", "size of the hidden states of your model (512 on the CPU, 4096 on a GPU)"),
+            ("vocabulary", "size of its vocabulary (32,000; 128,256)"),
+            ("tokens", "number of tokens (512; 16,384)"),
+            ("rounds", "rounds of each measurement (15; 30)"),
+        )
+    ),
+)
 def bench_loss(
     device: str | None, hidden: int | None, vocabulary: int | None, tokens: int | None, rounds: int | None
 ) -> None:
@@ -512,6 +474,12 @@ def bench_loss(
     measure(device, hidden, vocabulary, tokens, rounds)
 
 
+@command(
+    "env",
+    "show versions, devices, and the implementation of each operation",
+    "env --json",
+    argument("--json", dest="as_json", action="store_true", help="print JSON"),
+)
 def env(as_json: bool) -> None:
     """Print versions, devices and implementations."""
     from outcome_rl.environment import describe_environment

@@ -1,11 +1,13 @@
 """Results of a command in tables, on stdout."""
 
+import json
 import shutil
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from outcome_rl.files import write_json
 from outcome_rl.terminal import printable
 
 if TYPE_CHECKING:
@@ -77,3 +79,24 @@ def _facts(file: str, report: "Report") -> list[str]:
     if report["unscored_questions"]:
         facts.append(f"{len(report['unscored_questions'])} not scored: unusable gold")
     return facts
+
+
+def checked_output(option: str, out: Path | None) -> Path | None:
+    """Return the absolute path of a file to write; refuse one that could not be written at the end."""
+    if out is None or out == Path("-"):
+        return out
+    if not out.absolute().parent.is_dir():
+        raise FileNotFoundError(f"{option} {out}: the folder {out.parent} does not exist.")
+    if out.is_dir():
+        raise IsADirectoryError(f"{option} {out} is a folder; give a file")
+    return out.absolute()
+
+
+def print_result(result: Any, json_out: Path | None, print_tables: Callable[[], None]) -> None:
+    """Print the tables of a result and write it as JSON, or print the JSON alone for `--json -`."""
+    if json_out == Path("-"):
+        print(json.dumps(result, indent=2))
+        return
+    print_tables()
+    if json_out is not None:
+        write_json(json_out, result)

@@ -12,7 +12,7 @@ import pytest
 from command_line import Result
 from command_line import invoke as call
 
-from outcome_rl import cli, commands
+from outcome_rl import cli
 from outcome_rl.version import __version__
 
 REQUIRED_KEYS = {"n_questions", "n_samples", "pass_at_k", "diff_at_k", "no_answer_rate", "distinct_per_question"}
@@ -125,7 +125,7 @@ def test_ctrl_c_is_one_line_and_status_130(monkeypatch: pytest.MonkeyPatch, caps
     def interrupted(*arguments: Any, **options: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(commands, "env", interrupted)
+    monkeypatch.setattr("outcome_rl.environment.describe_environment", interrupted)
     with pytest.raises(SystemExit) as ended:
         cli.main(["env"])
     assert ended.value.code == 130
