@@ -233,6 +233,31 @@ def hash_mark(draw: st.DrawFn) -> Case:
     return "9 + 9\n" + form.replace("{}", value), value
 
 
+@st.composite
+def marked(draw: st.DrawFn) -> Case:
+    """Tags, keys of JSON, headings with the value below, and boxes, decorated or not."""
+    value = draw(st.sampled_from(NUMBERS + CHOICES))
+    form = draw(
+        st.sampled_from(
+            (
+                "<answer>{}</answer>",
+                "<final_answer>\n{}\n</final_answer>",
+                "[ANSWER]{}[/ANSWER]",
+                '{"answer": "{}"}',
+                '```json\n{"steps": [], "final_answer": "{}"}\n```',
+                "### Final Answer\n{}",
+                "**Final Answer**\n\n{}\n",
+                "## The answer\n\n${}$",
+                r"\boxed{{}}",
+                r"**\boxed{{}}**",
+                r"$\fbox{ {} }$.",
+                "$\boxed{{}}$",
+            )
+        )
+    )
+    return draw(st.sampled_from(WORK)) + form.replace("{}", value), value
+
+
 CLASSES: dict[str, Callable[[], st.SearchStrategy[Case]]] = {
     "labels": labelled,
     "whole lines": whole_line_decorated,
@@ -243,4 +268,5 @@ CLASSES: dict[str, Callable[[], st.SearchStrategy[Case]]] = {
     "statements after reasoning": lambda: plain().map(lambda case: ("<think>9?</think>\n" + case[0], case[1])),
     "choices": choice,
     "GSM8K": hash_mark,
+    "marks": marked,
 }

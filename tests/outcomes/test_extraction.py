@@ -142,6 +142,7 @@ GENERATIONS = Path(__file__).resolve().parents[3] / "shared" / "data" / "generat
         (r"$x = \boxed{1}$, $y = \boxed{2}$.", r"x = \boxed{1}$, $y = \boxed{2}", "boxed"),
         (r"$x = \boxed{1}$, so $x + 1 = \boxed{2}$.", "2", "boxed"),
         (r"So the solution is $x \le -2$ or $x \ge 3$.", r"x \le -2$ or $x \ge 3", "line"),
+        ("So she pays 1 * $250 = $250/week * 1 = $250/week.", "250", "conclusion"),  # `$250 = $` is no formula
         ("So the sum of 3 and 5 is 8.", "8", "conclusion"),
         ("So the interval is (1, 2).", "(1, 2)", "conclusion"),
         ("Thus $x = 2$ or $x = 3$.", "x = 2$ or $x = 3", "conclusion"),
