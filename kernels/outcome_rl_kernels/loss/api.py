@@ -12,7 +12,7 @@ from torch import Tensor
 
 from outcome_rl_kernels.backends import Impl, choose
 from outcome_rl_kernels.checks import FLOATS, as_mask, check_number, check_tensor, shape_text
-from outcome_rl_kernels.loss.aggregate import metrics
+from outcome_rl_kernels.loss.aggregate import metrics, sum_active
 from outcome_rl_kernels.loss.fused import fused_linear_policy_loss, fused_policy_loss
 from outcome_rl_kernels.loss.inputs import Rows, check_head, check_sampling, check_workspace, denominator, token_batch
 from outcome_rl_kernels.loss.logprobs import unchunked_logprobs
@@ -71,7 +71,9 @@ class PolicyLossOutput(NamedTuple):
     policy lies beyond `log_ratio_clamp`; `active_tokens` (tokens that the denominator counts) and `computed_tokens`.
     With `sample_below` also, of this rank's part of the vocabulary, `sampled_entries` (entries of the logits' gradient
     kept per computed token) and `sampled_rows` (share of the computed tokens sampled at that threshold), both 0 where
-    dense products were taken.
+    dense products were taken. Where logits are rounded to float16 also `overflow_fraction`, the share of the computed
+    tokens without a finite log-probability, because logits beyond 65504 are infinite in float16 and make the loss NaN
+    or infinite; `fp32_logits=True` keeps them.
     """
 
     loss: Tensor
@@ -137,7 +139,8 @@ def linear_policy_loss(
             MiB where the weight gets no gradient, and up to 256 MiB on the CPU. Beyond eight chunks, the gradient of a
             half-precision weight is summed in float32, which takes 4 V H bytes; eight larger chunks are taken instead
             where that is less memory, so a smaller workspace never takes more.
-        fp32_logits: keep the logits of half-precision operands in float32. On the CPU this makes float32 copies.
+        fp32_logits: keep the logits of half-precision operands in float32, where float16 overflows beyond 65504, as
+            `metrics["overflow_fraction"]` counts. On the CPU this makes float32 copies.
         sample_below: a threshold of probabilities in [0, 1). The backward pass keeps the gradient of a logit whose
             token is the label or has at least this probability, and samples the others, a token of probability p with
             probability p / sample_below: gradients are exact in expectation, and take one matrix product instead of
@@ -235,7 +238,8 @@ def linear_policy_loss(
             sample_seed=sample_seed,
             shard=shard,
         )
-    output = _output(*result, batch, counted, labels.shape)
+    logits_dtype = torch.float32 if fp32_logits else head.weight.dtype
+    output = _output(*result, batch, counted, labels.shape, logits_dtype)
     if sample_below > 0:
         kept_2 = output.loss.new_zeros(2) if kept_2 is None else kept_2
         entries, rows_sampled = (kept_2 / output.metrics["computed_tokens"].clamp(min=1)).unbind()
@@ -286,14 +290,23 @@ def policy_loss(
         result = loss_of_logprobs(*values, batch)
     else:
         result = fused_policy_loss(logits_NV, batch, impl=chosen, inplace=inplace)
-    return _output(*result, batch, counted, labels.shape)
+    return _output(*result, batch, counted, labels.shape, logits.dtype)
 
 
 def _output(
-    loss: Tensor, logps_N: Tensor, entropies_N: Tensor, batch: TokenBatch, counted: Tensor, shape: torch.Size
+    loss: Tensor,
+    logps_N: Tensor,
+    entropies_N: Tensor,
+    batch: TokenBatch,
+    counted: Tensor,
+    shape: torch.Size,
+    logits_dtype: torch.dtype,
 ) -> PolicyLossOutput:
     logps_N, entropies_N = logps_N.detach(), entropies_N.detach()
     measured = metrics(logps_N, entropies_N, batch, counted)
+    if logits_dtype == torch.float16:
+        overflows = sum_active((~logps_N.isfinite()).to(measured["entropy"].dtype), batch.inputs.active)
+        measured["overflow_fraction"] = overflows / measured["computed_tokens"].clamp(min=1)
     return PolicyLossOutput(loss, logps_N.reshape(shape), entropies_N.reshape(shape), measured)
 
 

@@ -505,6 +505,22 @@ class TestRows:
             }
 
 
+@pytest.mark.parametrize("impl", ["reference", "triton"])
+def test_logits_beyond_float16_are_counted(impl: Any) -> None:
+    """The loss was NaN, and nothing said why."""
+    hidden, weight = torch.full((1, 2, 16), 2.0**6).half(), torch.ones(8, 16).half()
+    weight[5] = 2.0**7  # a logit of 2^17 at every token with this hidden state
+    hidden[0, 1] = 0.5
+    call = {"labels": torch.tensor([[5, 5]]), "advantages": torch.ones(1), "mask": torch.ones(1, 2).bool()}
+    output = linear_policy_loss(hidden, weight, **call, impl=impl)
+    assert not output.loss.isfinite()
+    assert output.metrics["overflow_fraction"] == 0.5
+    assert policy_loss(hidden @ weight.T, **call, impl=impl).metrics["overflow_fraction"] == 0.5
+    kept = linear_policy_loss(hidden, weight, **call, impl=impl, fp32_logits=True)
+    assert kept.loss.isfinite()
+    assert "overflow_fraction" not in kept.metrics
+
+
 @pytest.mark.parametrize("mode", ["policy", "all"])
 def test_the_normalizer_of_a_batch(mode: str) -> None:
     call = inputs()
