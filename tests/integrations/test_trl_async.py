@@ -1,0 +1,95 @@
+"""TRL's asynchronous GRPO: its own `_score_group`, with the mixin before it."""
+
+import asyncio
+import inspect
+from typing import Any, ClassVar
+
+import pytest
+import torch
+
+pytest.importorskip("aiohttp", reason="TRL's asynchronous GRPO imports it")
+from trl.experimental.async_grpo import async_rollout_worker as worker
+
+from outcome_rl import group_advantages, outcome_key, question_id, question_key
+from outcome_rl.integrations.trl.async_grpo import ExplorationMixin
+
+CHAT = [{"role": "user", "content": "2 + 2?"}]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _state() -> None:
+    """TRL's child process makes it for the logger."""
+    from accelerate.state import PartialState
+
+    PartialState(cpu=True)
+
+
+def reward(completions: list[Any], answer: list[str], **_: Any) -> list[float | None]:
+    return [
+        None if "cut" in chat[-1]["content"] else float(rf"\boxed{{{gold}}}" in chat[-1]["content"])
+        for chat, gold in zip(completions, answer, strict=True)
+    ]
+
+
+class Loop(ExplorationMixin, worker._AsyncRolloutLoop):  # type: ignore[misc]  # TRL is not installed where types are checked
+    exploration: ClassVar[dict[str, Any]] = {"adv_estimator": "grpo", "bonus": "batch", "coef": 0.5}
+
+    def __init__(self) -> None:
+        self.reward_funcs, self.reward_func_names = [reward], ["reward"]
+        self._env_reward_types: list[type] = []
+        self._provides_rollout_reward = False
+
+
+def group(*texts: str, forks: int = 1, **columns: str) -> Any:
+    sequence = worker.TrainingSequence(**{name: [1] for name in inspect.signature(worker.TrainingSequence).parameters})
+    number = len(texts)
+    fields: dict[str, Any] = {
+        "prompts": [CHAT] * number,
+        "reward_kwargs": {name: [value] * number for name, value in columns.items()},
+        "completions": [[{"role": "assistant", "content": text}] for text in texts],
+        "completions_ids": [[1]] * number,
+        "completions_sequences": [[sequence] * forks] * number,
+        "tool_call_counts": [0] * number,
+        "tool_failure_counts": [0] * number,
+        "model_version": 0,
+        "group_id": 3,
+        "env_rewards": [None] * number,
+        "rollout_rewards": [None] * number,
+    }
+    names = inspect.signature(worker.RolloutGroup).parameters
+    return worker.RolloutGroup(**{name: value for name, value in fields.items() if name in names})
+
+
+def test_it_adds_the_bonus_to_the_advantages_of_a_group() -> None:
+    """A conversation of two training rows is one response, and one that no function scores stays at 0."""
+    loop = Loop()
+    texts = [r"\boxed{4}", r"\boxed{5}", r"\boxed{5}", "cut off"]
+    samples = asyncio.run(loop._score_group(group(*texts, forks=2, answer="4", id="q1")))
+    assert [one.metrics["reward"] for one in samples[:6]] == [1, 1, 0, 0, 0, 0]
+    expected = group_advantages(
+        torch.tensor([[1.0, 0.0, 0.0]]),
+        torch.tensor([question_key(question_id(CHAT))]),
+        torch.tensor([[outcome_key(answer) for answer in ("4", "5", "5")]]),
+        adv_estimator="grpo",
+        bonus="batch",
+        coef=0.5,
+    )
+    found = [one.advantage for one in samples]
+    wanted = (expected.advantages + expected.bonuses).flatten().repeat_interleave(2).tolist()
+    assert found == pytest.approx([*wanted, 0, 0])
+    assert samples[0].metrics["outcomes/correct_rate"] == pytest.approx(1 / 3)
+    assert len(loop.explorer.counts) == 2
+    assert loop.explorer.seen(question_id(CHAT)) == [("5", 2), ("4", 1)]
+
+
+def test_ids_and_rewards_in_place_of_golds() -> None:
+    loop = Loop()
+    loop.id_key, loop.answer_key = "id", "gold"  # type: ignore[misc]
+    asyncio.run(loop._score_group(group(r"\boxed{4}", r"\boxed{5}", answer="4", id="q1")))
+    assert len(loop.explorer.seen("q1")) == 2
+    assert loop.explorer.solved["q1"]
+
+
+def test_trl_starts_the_loop_that_is_named() -> None:
+    assert worker.AsyncRolloutWorker._loop_cls is worker._AsyncRolloutLoop
+    assert inspect.iscoroutinefunction(worker._AsyncRolloutLoop._score_group)
