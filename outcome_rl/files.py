@@ -86,7 +86,7 @@ def atomic_folder(path: str | os.PathLike[str], *, replace: bool = False) -> Ite
     scratch.mkdir()
     try:
         yield scratch
-        for inner in [*scratch.rglob("*"), scratch]:
+        for inner in [*_inside(scratch), scratch]:
             _sync(inner)
         try:
             scratch.rename(path)
@@ -147,12 +147,22 @@ def seal_folder(folder: Path) -> None:
     Call it last, inside `atomic_folder`.
     """
     manifest = folder / MANIFEST
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path != manifest]
+    files = [path for path in _inside(folder) if path != manifest and not path.is_dir()]
     entries = {
         path.relative_to(folder).as_posix(): {"size": path.stat().st_size, "sha256": _sha256(path)} for path in files
     }
     content = json.dumps(entries, indent=2).encode()
     manifest.write_bytes(hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
+
+
+def _inside(folder: Path) -> list[Path]:
+    """Return all files and folders in a folder, sorted; `Path.rglob` leaves out, in silence, what it cannot read."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    found = os.walk(folder, onerror=fail)
+    return sorted(Path(place, name) for place, folders, files in found for name in [*folders, *files])
 
 
 def fingerprint(folder: Path) -> str:

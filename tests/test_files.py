@@ -214,6 +214,19 @@ def test_an_error_leaves_the_old_folder(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
+def test_a_folder_that_cannot_be_listed_is_not_sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was sealed as one without files, and then refused for ever."""
+    (tmp_path / "file").write_text("content")
+
+    def refuse(path: object) -> None:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(PermissionError):
+        seal_folder(tmp_path)
+    assert not (tmp_path / "MANIFEST").exists()
+
+
 def test_a_folder_is_removed_under_another_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "x").mkdir()
     fill(tmp_path / "x", "old")
