@@ -1,6 +1,7 @@
 """The wheel: its contents and its tags, with and without a C++ compiler, and its use with the core packages alone."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -205,3 +206,19 @@ def test_an_unknown_mode_is_refused(source):
     assert done.returncode != 0
     assert wheel is None
     assert "OUTCOME_RL_NATIVE must be auto, 0 or 1, got 'yes'" in done.stdout + done.stderr
+
+
+def test_workflows_name_actions_by_commit_and_a_release_its_tools_by_hash() -> None:
+    """What builds a release must be what a maintainer has looked at, whatever a tag or an index says later."""
+    folder = ROOT / ".github"
+    for path in (folder / "workflows").glob("*.yml"):
+        text = path.read_text(encoding="utf-8")
+        assert [name for name in re.findall(r"uses: (\S+)", text) if not re.fullmatch(r"\S+@[0-9a-f]{40}", name)] == []
+    installs = re.findall(r"pip install .*", (folder / "workflows" / "release.yml").read_text(encoding="utf-8"))
+    assert {*installs} == {
+        "pip install --require-hashes --only-binary :all: --requirement .github/release-requirements.txt"
+    }
+    tools = (folder / "release-requirements.txt").read_text(encoding="utf-8").splitlines()
+    assert [
+        line for line in tools if line[0] != "#" and not re.search(r"==\S+( --hash=sha256:[0-9a-f]{64})+$", line)
+    ] == []
