@@ -88,6 +88,7 @@ _THOUSANDS = re.compile(
 )
 
 _BRACKETS, _CLOSED_BRACKETS = ("(", "[", r"\{"), (")", "]", r"\}")
+_OF_DIGITS = (r"\frac", r"\binom")  # the argument behind one is a group or a digit
 OPENING = frozenset(("(", "[", "{", r"\{", r"\langle", r"\begin"))
 CLOSING = frozenset((")", "]", "}", r"\}", r"\rangle", r"\end"))
 
@@ -107,11 +108,13 @@ def tokenize(plain: str) -> list[Token]:
             continue
         match = _TOKEN.match(plain, position)
         assert match is not None  # the last alternative takes any character
-        token = _token(match)
+        token, end = _token(match), match.end()
+        if token.kind == "number" and tokens and tokens[-1].text in _OF_DIGITS and token.text.isdigit():
+            token, end = Token("number", token.text[0]), position + 1  # `\frac12` is one half, as in TeX
         depth += (token.text in _BRACKETS) - (token.text in _CLOSED_BRACKETS)
         nesting = max(nesting + (token.text in OPENING) - (token.text in CLOSING), 0)
         tokens.append(token)
-        position = match.end()
+        position = end
         if len(tokens) > MAX_TOKENS:
             raise TooLarge(f"more than {MAX_TOKENS} tokens")
         if nesting > MAX_DEPTH:
@@ -238,7 +241,7 @@ class TokenReader:
     """A position in a list of tokens; every method but `peek` consumes what it returns."""
 
     def __init__(self, tokens: Tokens) -> None:
-        self.tokens = list(tokens)
+        self.tokens = tokens
         self.position = 0
 
     def peek(self, offset: int) -> Token:
@@ -266,7 +269,7 @@ class TokenReader:
         if self.accept(text) is None:
             raise self.refusal()
 
-    def group(self) -> list[Token]:
+    def group(self) -> Tokens:
         """Return the tokens of a group in braces, or the next one."""
         if not self.accept("{"):
             return [self.take()]

@@ -18,8 +18,6 @@ from outcome_rl.outcomes.canonical.lexer import (
     MAX_DEPTH,
     Incomparable,
     NotUnderstood,
-    Token,
-    TokenReader,
     Tokens,
     TooLarge,
     closing,
@@ -27,15 +25,14 @@ from outcome_rl.outcomes.canonical.lexer import (
     split,
     top_level,
 )
+from outcome_rl.outcomes.canonical.names import DECORATIONS, NameReader, holds_vector, is_of_capital, is_vector
 from outcome_rl.outcomes.canonical.notations import clock_key
+from outcome_rl.outcomes.canonical.numbers import CLOSE, COMMA, ONE, NumberReader
 from outcome_rl.outcomes.canonical.trees import Tree, names_in, nodes, with_value
 
 MAX_TERMS = 100
 MAX_SERIES_SIZE = 2000
 TRIGONOMETRIC = ("sin", "cos", "tan", "cot", "sec", "csc")
-_DECORATIONS = ("vec", "overrightarrow", "overline", "bar", "hat", "widehat", "tilde")
-
-_ONE: Tree = ("number", Fraction(1))
 _TWO: Tree = ("number", Fraction(2))
 
 
@@ -69,7 +66,7 @@ def _check_unit(tokens: Tokens) -> None:
         raise NotUnderstood("a sum with percents")
 
 
-class _Parser(TokenReader):
+class _Parser(NumberReader, NameReader):
     """Recursive descent; every method consumes what it returns."""
 
     def __init__(self, tokens: Tokens) -> None:
@@ -106,7 +103,7 @@ class _Parser(TokenReader):
         while True:
             if sign := self.accept(r"\cdot", r"\times", "*"):
                 factor = self.signed_power()
-                if sign[0] == "\\" and _is_vector(factors[-1]) and _is_vector(factor):
+                if sign[0] == "\\" and is_vector(factors[-1]) and is_vector(factor):
                     factor = ("apply", sign[1:], factors.pop(), factor)
                 else:
                     may_cross = may_cross or sign == r"\times"
@@ -114,30 +111,30 @@ class _Parser(TokenReader):
             elif quotient := self.accept("/", r"\div", ":", "÷"):
                 if quotient == ":" and clock_key("".join(self.peek(i).text for i in (-2, -1, 0))):
                     raise Incomparable("a time or a ratio")
-                factors.append(("/", _ONE, self.signed_power()))
+                factors.append(("/", ONE, self.signed_power()))
             elif self.begins_factor():
                 self.accept(" ")
                 has_bars = self.next.text in _BARS
                 factors.append(self.power())
                 if has_bars and self.next.kind == "name":
                     raise Incomparable("bars that may divide")  # `a|b|c`: a divides b, which divides c
-            elif may_cross and sum(map(_holds_vector, factors)) > 1:
+            elif may_cross and sum(map(holds_vector, factors)) > 1:
                 raise Incomparable("a cross product of more than names")  # `\vec a \times 2 \vec b`
-            elif len(factors) == 2 and factors[1][:2] == ("/", _ONE):
+            elif len(factors) == 2 and factors[1][:2] == ("/", ONE):
                 return ("/", factors[0], factors[1][2])
             elif len(factors) == 1:
                 return factors[0]
             else:
-                return self.ordered(factors, start) if any(map(_is_of_capital, factors)) else ("*", *factors)
+                return self.ordered(factors, start) if any(map(is_of_capital, factors)) else ("*", *factors)
 
     def ordered(self, factors: list[Tree], start: int) -> Tree:
         """Return a product of what may be sets or matrices, whose order counts: `A \\times B`, `A^T B`, `AB^{-1}`."""
-        capitals = list(filter(_is_of_capital, factors))
+        capitals = list(filter(is_of_capital, factors))
         if len(capitals) > 1 and any(factor[0] == "^" for factor in capitals):
             raise Incomparable("matrices may not commute")
         is_whole = (start, self.position) == (0, len(self.tokens))
         signs = {self.tokens[i].text for i in top_level(self.tokens)} & {r"\times", r"\cdot", "*"} if is_whole else ()
-        if signs == {r"\times"} and all(factor[0] == "name" and _is_of_capital(factor) for factor in factors):
+        if signs == {r"\times"} and all(factor[0] == "name" and is_of_capital(factor) for factor in factors):
             return ("apply", "times", *factors)
         return ("*", *factors)
 
@@ -167,23 +164,7 @@ class _Parser(TokenReader):
         if self.peek(1).text != "^":
             return False
         before, end = self.peek(-1), closing(self.tokens, self.position + 2)
-        return before == _CLOSE or (before.kind == "name" and before in self.tokens[self.position + 2 : end + 1])
-
-    def is_other_digits(self, number: str) -> bool:
-        """Whether a product would misread a number: `0x1F`, `007B`, `0.1(6)`, whose digits repeat or are uncertain."""
-        if self.next.text == "(":
-            is_digits = self.peek(1).kind == "number" and self.peek(2) == _CLOSE
-            return is_digits and ("." in number or number[0] == "0")
-        if "." in number or number[0] != "0" or self.next.kind != "name":
-            return False
-        return len(number) > 1 or self.peek(1).kind in ("number", "name")  # but `4x^2 + 0x`
-
-    def signs(self) -> str:
-        """Consume signs in a row; return the one that they make."""
-        sign = "+"
-        while text := self.accept("+", "-"):
-            sign = sign if text == "+" else "-" if sign == "+" else "+"
-        return sign
+        return before == CLOSE or (before.kind == "name" and before in self.tokens[self.position + 2 : end + 1])
 
     def signed_power(self) -> Tree:
         self.accept(" ")
@@ -234,7 +215,7 @@ class _Parser(TokenReader):
         """Whether an exponent in braces is wholly in brackets, or one in brackets is a whole number."""
         if self.next.text == "{" and self.peek(1).text == "(":
             return closing(self.tokens, self.position + 1) + 1 == closing(self.tokens, self.position)
-        return self.next.text == "(" and self.peek(1).kind == "number" and self.peek(2) == _CLOSE
+        return self.next.text == "(" and self.peek(1).kind == "number" and self.peek(2) == CLOSE
 
     def argument(self) -> Tree:
         """Read the operand of `^` or `\\sqrt`: a group or one token; all digits of a number are one token."""
@@ -252,20 +233,10 @@ class _Parser(TokenReader):
         return _signed(sign, self.primary())
 
     def digit_argument(self) -> Tree:
-        """Read an operand of `\\frac`: a group or one token; each digit is one token, as in TeX."""
+        """Parse an argument of `\\frac`: a group or a digit. `\\frac919` is 81 in TeX, but 9/19 is meant: refuse."""
         kind, text = self.next
         if kind == "number" and len(text) > 1:
-            if not text.isdigit():
-                raise self.refusal()
-            self.tokens[self.position] = Token("number", text[1:])
-            return ("number", _number(text[0]))
-        return self.argument()
-
-    def last_argument(self) -> Tree:
-        """Parse the last argument of `\\frac`. `\\frac919` is 81 in TeX, but its author means 9/19: refuse."""
-        kind, text = self.next
-        if kind == "number" and len(text) > 1:
-            raise Incomparable(f"digits without braces after a fraction: {text}")
+            raise Incomparable(f"digits without braces in a fraction: {text}")
         tree = self.argument()
         self.argument_end = self.position
         return tree
@@ -301,42 +272,6 @@ class _Parser(TokenReader):
         self.in_bars = in_bars
         return tree
 
-    def number(self, text: str) -> Tree:
-        """Parse a number or a mixed number."""
-        if _EULER.fullmatch(text):
-            raise Incomparable("a power of ten, or a multiple of e and a number")
-        value = ("number", _number(text))
-        if not text.isdigit() or self.next.text not in (" ", r"\frac"):
-            return value
-        before = self.peek(-2)
-        is_start = before.kind in ("end", "symbol") and before.text not in ("^", "_", "]", "/", ")")
-        if is_start or before.text in _BEFORE_NUMBERS:
-            start, tokens = self.position, self.tokens.copy()
-            if (fraction := self.proper_fraction()) is not None:
-                return ("+", value, fraction)
-            self.position, self.tokens = start, tokens
-        return value
-
-    def proper_fraction(self) -> Tree | None:
-        """Parse the fraction of a mixed number: `1\\frac12`, `1 1/2`."""
-        spaced = self.accept(" ", r"\frac") == " "
-        top = self.integer(one_digit=not spaced)
-        bottom = self.integer(one_digit=not spaced) if not spaced or self.accept("/") else None
-        return None if top is None or bottom is None or top >= bottom else ("number", Fraction(top, bottom))
-
-    def integer(self, one_digit: bool) -> int | None:
-        braced = self.accept("{")
-        kind, text = self.next
-        if kind != "number" or not text.isdigit():
-            return None
-        if one_digit and not braced and len(text) > 1:
-            self.tokens[self.position] = Token("number", text[1:])
-            return int(text[0])
-        self.take()
-        if braced and not self.accept("}"):
-            return None
-        return int(text)
-
     def name(self, text: str) -> Tree:
         if text in ("e", "i") and self.next.text != "_" and text not in self.bound:
             return ("constant", text)
@@ -345,10 +280,6 @@ class _Parser(TokenReader):
             self.position += 4
             return ("name", "".join(token.text for token in tokens))
         return self.applied(text + self.subscript())
-
-    def is_derivative(self) -> bool:
-        is_quotient = self.next.kind == "name" and (self.peek(1).text, self.peek(2).text) == ("/", "d")
-        return is_quotient and self.peek(3).kind in ("name", "end")  # the end will be refused
 
     def applied(self, name: str) -> Tree:
         """Parse a variable, or an unknown function of the arguments that follow in brackets.
@@ -372,37 +303,25 @@ class _Parser(TokenReader):
 
     def is_bracket_of_atoms(self) -> bool:
         """Whether the bracket that opens next holds one number or variable, or several behind commas."""
-        inside = list(takewhile(lambda token: token != _CLOSE, self.tokens[self.position + 1 :]))
-        is_list = len(inside) % 2 == 1 and all(token == _COMMA for token in inside[1::2])
+        inside = list(takewhile(lambda token: token != CLOSE, self.tokens[self.position + 1 :]))
+        is_list = len(inside) % 2 == 1 and all(token == COMMA for token in inside[1::2])
         are_atoms = all(kind in ("number", "name") or text[1:] in GREEK for kind, text in inside[::2])
-        return is_list and are_atoms and self.peek(len(inside) + 1) == _CLOSE
+        return is_list and are_atoms and self.peek(len(inside) + 1) == CLOSE
 
-    def arguments(self) -> list[Tree]:
+    def arguments(self, opening: str = "(", end: str = ")") -> list[Tree]:
         """Parse the arguments of a function, in brackets."""
-        self.expect("(")
+        self.expect(opening)
         in_bars, self.in_bars = self.in_bars, 0
         trees = [self.sum()]
         while self.accept(","):
             trees.append(self.sum())
-        self.expect(")")
+        self.expect(end)
         self.in_bars = in_bars
         return trees
 
-    def subscript(self) -> str:
-        """Subscript and primes, as text: `x_{1}'` has `_1'`."""
-        text = ""
-        while mark := self.accept("_", "'"):
-            text += mark
-            if mark == "_":
-                tokens = self.group()
-                if not tokens or tokens[0].kind not in ("number", "name", "text", "command", "word", "symbol"):
-                    raise self.refusal()
-                text += "".join(token.text.replace(" ", "") for token in tokens)
-        return text
-
     def command(self, name: str) -> Tree:
         if name == "pi":  # `\pi(x)` counts primes
-            counts = self.next.text == "(" and self.peek(1).kind == "name" and self.peek(2) == _CLOSE
+            counts = self.next.text == "(" and self.peek(1).kind == "name" and self.peek(2) == CLOSE
             return ("apply", "pi", *self.arguments()) if counts else ("constant", "pi")
         if name == "Delta" and (self.next.kind == "name" or self.next.text[1:] in GREEK):
             # `\Delta v / \Delta t` is no quotient of v and t.
@@ -410,9 +329,9 @@ class _Parser(TokenReader):
         if name in GREEK:
             return self.applied(f"\\{name}{self.subscript()}")
         if name == "frac":
-            return _quotient(self.digit_argument(), self.last_argument())
+            return _quotient(self.digit_argument(), self.digit_argument())
         if name == "binom":
-            return ("call", "binomial", self.digit_argument(), self.last_argument())
+            return ("call", "binomial", self.digit_argument(), self.digit_argument())
         if name == "sqrt":
             return self.root()
         if name in FUNCTION_NAMES:
@@ -428,7 +347,7 @@ class _Parser(TokenReader):
             return ("call", name[1:], tree)
         if name in ("angle", "triangle"):
             return ("name", f"\\{name} {self.corners(name)}{self.subscript()}")
-        if name in _DECORATIONS:
+        if name in DECORATIONS:
             tokens = self.group()
             if not tokens or any(token.kind not in ("name", "command") for token in tokens):
                 raise self.refusal()
@@ -436,37 +355,18 @@ class _Parser(TokenReader):
         self.position -= 1
         raise self.refusal()
 
-    def corners(self, name: str) -> str:
-        """Consume the corners of an angle or a triangle: ABC and CBA are one angle, a triangle is in any order."""
-        tokens = self.group()
-        while self.next.kind == "name" and self.peek(-1).text.isupper() and self.next.text.isupper():
-            tokens.append(self.take())
-        if not tokens or any(token.kind not in ("name", "command") for token in tokens):
-            raise self.refusal()
-        if len(tokens) > 1 and (self.next.text in ("'", "_") or any(token.kind != "name" for token in tokens)):
-            raise self.refusal()
-        text = "".join(token.text for token in tokens)
-        if len(tokens) > 1 and name == "triangle":
-            return "".join(sorted(text))
-        return min(text, text[::-1]) if len(tokens) == 3 else text
-
     def called(self, name: str) -> Tree:
         """Parse a function in the notation of computer algebra: `binomial(n, k)`, `\\max(a, b)`, `\\max\\{a, b\\}`."""
-        opening = self.position
-        if self.accept(r"\{"):
-            self.tokens[opening] = Token("symbol", "(")
-            end = next((i for i in range(opening, len(self.tokens)) if self.tokens[i].text == r"\}"), opening)
-            self.tokens[end], self.position = _CLOSE, opening
-        operands = self.arguments()
+        operands = self.arguments(r"\{", r"\}") if self.next.text == r"\{" else self.arguments()
         if name == "root" and len(operands) == 1 and self.next.text == "(":  # `root(3)(2)`, as AsciiMath has it
             operands = [*self.arguments(), *operands]
         least, most = _ARITIES.get(name, (1, 1))
         if not least <= len(operands) <= most:
             raise NotUnderstood(f"{name} of {len(operands)} arguments")
         if name == "cbrt":
-            return ("^", operands[0], ("/", _ONE, ("number", Fraction(3))))
+            return ("^", operands[0], ("/", ONE, ("number", Fraction(3))))
         if name == "root":
-            return ("^", operands[0], ("/", _ONE, operands[1]))
+            return ("^", operands[0], ("/", ONE, operands[1]))
         return ("call", name, *operands)
 
     def series(self, operator: str) -> Tree:
@@ -493,18 +393,11 @@ class _Parser(TokenReader):
             raise TooLarge("a series of too many terms")
         return (operator, *(with_value(body, name, ("number", Fraction(k))) for k in range(low, high + 1)))
 
-    def whole_number(self) -> int:
-        sign, bracketed = self.signs(), self.accept("(")
-        kind, text = self.take()
-        if kind != "number" or not text.isdigit() or (bracketed and not self.accept(")")):
-            raise NotUnderstood("a series whose bounds are no whole numbers")
-        return int(text) if sign == "+" else -int(text)
-
     def root(self) -> Tree:
         degree = _TWO
         if self.accept("["):
             degree = self.closed("]")
-        return ("^", self.argument(), ("/", _ONE, degree))
+        return ("^", self.argument(), ("/", ONE, degree))
 
     def function(self, name: str) -> Tree:
         exponent, base = None, None
@@ -523,7 +416,7 @@ class _Parser(TokenReader):
             self.in_trigonometric += name in TRIGONOMETRIC
             operand = self.operand()
             self.in_trigonometric -= name in TRIGONOMETRIC
-        if exponent == ("neg", _ONE):
+        if exponent == ("neg", ONE):
             if f"arc{name}" not in FUNCTION_NAMES:
                 raise NotUnderstood(f"the inverse of {name}, or 1 over it")
             return ("call", f"arc{name}", operand)
@@ -558,36 +451,15 @@ class _Parser(TokenReader):
         return _signed(sign, factors[0] if len(factors) == 1 else ("*", *factors))
 
 
-_EULER = re.compile("(?!1e)[0-9]+e[-+][1-9][0-9]*")
 _BARS = ("|", r"\|")
 _INDEX = re.compile(r"[_^{}()',]+")
-_BEFORE_NUMBERS = frozenset((r"\pm", r"\mp", r"\times", r"\cdot", r"\div", r"\lfloor", r"\lceil"))
 _FUNCTION_LETTERS = frozenset("fghFGHP") | {rf"\{name}" for name in ("phi", "varphi", "psi", "sigma", "Gamma", "zeta")}
 _ARITIES = {"max": (2, 99), "min": (2, 99), "gcd": (2, 99), "lcm": (2, 99), "binomial": (2, 2), "root": (2, 2)}
 _BEFORE_DIGITS = frozenset((")", "|", "'", r"\pi", *(f"\\{name}" for name in GREEK)))
-_COMMA, _CLOSE = Token("symbol", ","), Token("symbol", ")")
 _DEGREE: Tree = ("/", ("constant", "pi"), ("number", Fraction(180)))
-_VECTORS = (r"\vec", r"\overrightarrow", r"\hat")
 _SERIES = {"sum": "+", "prod": "*"}
 _OTHER_COMMANDS = (*_SERIES, "pi", "frac", "binom", "sqrt", "lfloor", "lceil")
-FACTOR_COMMANDS = frozenset((*GREEK, *FUNCTION_NAMES, *CALLED, *_DECORATIONS, "angle", "triangle", *_OTHER_COMMANDS))
-
-
-def _holds_vector(tree: object) -> bool:
-    return isinstance(tree, tuple) and bool(tree) and (_is_vector(tree) or any(map(_holds_vector, tree)))
-
-
-def _is_vector(tree: Tree) -> bool:
-    return bool(tree[0] == "name" and tree[1].startswith(_VECTORS))
-
-
-def _is_of_capital(tree: Tree) -> bool:
-    """Whether a factor is a name with a capital, its inverse, or any name's transpose."""
-    if tree[0] == "neg":
-        return _is_of_capital(tree[1])
-    if tree[0] == "^" and tree[1][0] == "name":
-        return tree[2] in (("name", "T"), (r"name", r"\top")) or (tree[2] == ("neg", _ONE) and _is_of_capital(tree[1]))
-    return bool(tree[0] == "name" and tree[1][0].isupper())
+FACTOR_COMMANDS = frozenset((*GREEK, *FUNCTION_NAMES, *CALLED, *DECORATIONS, "angle", "triangle", *_OTHER_COMMANDS))
 
 
 def _quotient(top: Tree, bottom: Tree) -> Tree:
@@ -603,12 +475,3 @@ def _signed(sign: str, tree: Tree) -> Tree:
     if sign == "+":
         return tree
     return ("neg", tree) if sign == "-" else ("pm", 1 if sign == r"\pm" else -1, tree)
-
-
-def _number(text: str) -> Fraction:
-    """Return the value of a decimal, which may repeat: `0.1\\overline{6}`, `0.1\\dot6`, `0.(3)`."""
-    text, mark, period = text.partition("(") if "(" in text else text.partition("\\")
-    if not mark:
-        return Fraction(int(text) if text.isdigit() else text)
-    digits = "".join(sign for sign in period if sign.isdigit())
-    return Fraction(f"0{text}") + Fraction(int(digits), (10 ** len(digits) - 1) * 10 ** len(text.partition(".")[2]))

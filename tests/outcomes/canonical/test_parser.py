@@ -68,6 +68,17 @@ def test_names() -> None:
     assert names_in(read(r"x_1+\sin(\theta)\cdot2^y+\pi+e")) == {"x_1", r"\theta", "y"}
 
 
+@pytest.mark.parametrize("text", [r"\frac12", r"2\frac34", r"\max\{1, \frac12\}", r"\binom53", "1 1/2"])
+def test_the_parser_edits_no_tokens(text: str) -> None:
+    tokens = tuple(tokenize(text))
+    assert parse_expression(tokens) == read(text)
+
+
+def test_the_lexer_splits_the_digits_of_a_fraction_as_tex_does() -> None:
+    assert [token.text for token in tokenize(r"\frac123")] == [r"\frac", "1", "23"]
+    assert [token.text for token in tokenize(r"\frac{12}34")] == [r"\frac", "{", "12", "}", "34"]
+
+
 @given(st.integers(2, 390))
 def test_long_texts_make_wide_trees_not_deep_ones(length: int) -> None:
     def depth(tree: Tree) -> int:

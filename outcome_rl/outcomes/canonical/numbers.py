@@ -1,0 +1,83 @@
+r"""Numbers in formulas: decimals, periods, mixed numbers, and digits that are no number."""
+
+import re
+from fractions import Fraction
+
+from outcome_rl.outcomes.canonical.lexer import Incomparable, NotUnderstood, Token, TokenReader
+from outcome_rl.outcomes.canonical.trees import Tree
+
+ONE: Tree = ("number", Fraction(1))
+COMMA, CLOSE = Token("symbol", ","), Token("symbol", ")")
+_EULER = re.compile("(?!1e)[0-9]+e[-+][1-9][0-9]*")
+_BEFORE_NUMBERS = frozenset((r"\pm", r"\mp", r"\times", r"\cdot", r"\div", r"\lfloor", r"\lceil"))
+
+
+class NumberReader(TokenReader):
+    """Reads numbers; every method but `is_other_digits` consumes what it returns."""
+
+    def number(self, text: str) -> Tree:
+        """Parse a number or a mixed number."""
+        if _EULER.fullmatch(text):
+            raise Incomparable("a power of ten, or a multiple of e and a number")
+        value = ("number", _number(text))
+        if not text.isdigit() or self.next.text not in (" ", r"\frac"):
+            return value
+        before = self.peek(-2)
+        is_start = before.kind in ("end", "symbol") and before.text not in ("^", "_", "]", "/", ")")
+        if is_start or before.text in _BEFORE_NUMBERS:
+            start = self.position
+            if (fraction := self.proper_fraction()) is not None:
+                return ("+", value, fraction)
+            self.position = start
+        return value
+
+    def proper_fraction(self) -> Tree | None:
+        """Parse the fraction of a mixed number: `1\\frac12`, `1 1/2`."""
+        spaced = self.accept(" ", r"\frac") == " "
+        top = self.integer(one_digit=not spaced)
+        bottom = self.integer(one_digit=not spaced) if not spaced or self.accept("/") else None
+        return None if top is None or bottom is None or top >= bottom else ("number", Fraction(top, bottom))
+
+    def integer(self, one_digit: bool) -> int | None:
+        braced = self.accept("{")
+        kind, text = self.next
+        if kind != "number" or not text.isdigit():
+            return None
+        if one_digit and not braced and len(text) > 1:
+            return None
+        self.take()
+        if braced and not self.accept("}"):
+            return None
+        return int(text)
+
+    def signs(self) -> str:
+        """Consume signs in a row; return the one that they make."""
+        sign = "+"
+        while text := self.accept("+", "-"):
+            sign = sign if text == "+" else "-" if sign == "+" else "+"
+        return sign
+
+    def whole_number(self) -> int:
+        sign, bracketed = self.signs(), self.accept("(")
+        kind, text = self.take()
+        if kind != "number" or not text.isdigit() or (bracketed and not self.accept(")")):
+            raise NotUnderstood("a series whose bounds are no whole numbers")
+        return int(text) if sign == "+" else -int(text)
+
+    def is_other_digits(self, number: str) -> bool:
+        """Whether a product would misread a number: `0x1F`, `007B`, `0.1(6)`, whose digits repeat or are uncertain."""
+        if self.next.text == "(":
+            is_digits = self.peek(1).kind == "number" and self.peek(2) == CLOSE
+            return is_digits and ("." in number or number[0] == "0")
+        if "." in number or number[0] != "0" or self.next.kind != "name":
+            return False
+        return len(number) > 1 or self.peek(1).kind in ("number", "name")  # but `4x^2 + 0x`
+
+
+def _number(text: str) -> Fraction:
+    """Return the value of a decimal, which may repeat: `0.1\\overline{6}`, `0.1\\dot6`, `0.(3)`."""
+    text, mark, period = text.partition("(") if "(" in text else text.partition("\\")
+    if not mark:
+        return Fraction(int(text) if text.isdigit() else text)
+    digits = "".join(sign for sign in period if sign.isdigit())
+    return Fraction(f"0{text}") + Fraction(int(digits), (10 ** len(digits) - 1) * 10 ** len(text.partition(".")[2]))
