@@ -20,8 +20,8 @@ import numpy as np
 
 from bench.result_file import read_rows
 from outcome_rl import OutcomeMatcher, extract_answer, outcome_key
+from outcome_rl.isolation.grader import MathVerifyPool
 from outcome_rl.outcomes.canonical.spellings import SPELLINGS
-from outcome_rl.outcomes.grader import MathVerifyPool
 
 Change = tuple[Any, Any]
 """A function or table of the library, and what replaces it in every module that imports it."""

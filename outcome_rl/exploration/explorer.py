@@ -22,9 +22,9 @@ from outcome_rl.exploration.history import QuestionHistory, Totals
 from outcome_rl.exploration.reading import Facts, Reading, read_batch
 from outcome_rl.exploration.scored import Scored
 from outcome_rl.exploration.scoring import score_batch
+from outcome_rl.isolation.fork_locks import lock_of
 from outcome_rl.outcomes.batch import Batch
 from outcome_rl.outcomes.extraction.answer import Answer
-from outcome_rl.outcomes.fork_locks import lock_of
 from outcome_rl.outcomes.keys import NO_ANSWER, question_key
 from outcome_rl_kernels import OutcomeCounts
 from outcome_rl_kernels.advantages.groups import Scale

@@ -15,11 +15,11 @@ from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
+from outcome_rl.isolation.grader import Verdict
 from outcome_rl.outcomes.batch import Batch
 from outcome_rl.outcomes.extraction.answer import Answer
 from outcome_rl.outcomes.extraction.response import final_answer
 from outcome_rl.outcomes.functions import Outcome, boolean, check_callable, name_of
-from outcome_rl.outcomes.grader import Verdict
 from outcome_rl.outcomes.keys import NO_ANSWER, OUTCOME_RULE, canonical_text, hash_key
 from outcome_rl.outcomes.kinds import Outcomes, Progress, Texts
 from outcome_rl.outcomes.matcher import OutcomeMatcher, Pair, can_vote, final_golds, until

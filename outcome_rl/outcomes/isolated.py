@@ -12,6 +12,9 @@ import pickle
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Self
 
+from outcome_rl.isolation.own_process import in_own_process
+from outcome_rl.isolation.worker_pool import WorkerPool
+from outcome_rl.isolation.worker_process import Handler
 from outcome_rl.outcomes.batch import Row
 from outcome_rl.outcomes.functions import (
     Failure,
@@ -25,9 +28,6 @@ from outcome_rl.outcomes.functions import (
     name_of,
     value_of,
 )
-from outcome_rl.outcomes.own_process import in_own_process
-from outcome_rl.outcomes.worker_pool import WorkerPool
-from outcome_rl.outcomes.worker_process import Handler
 
 _GRACE_S = 5.0  # a worker ends a function at the limit; after so much longer the worker itself is ended
 

@@ -13,11 +13,11 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
+from outcome_rl.isolation.grader import MAX_LOGGED_CHARS, MathVerifyPool, Verdict
 from outcome_rl.outcomes.batch import Batch, Row
 from outcome_rl.outcomes.extraction.answer import Answer
 from outcome_rl.outcomes.extraction.response import extract_answer, final_answer
 from outcome_rl.outcomes.functions import Outcome
-from outcome_rl.outcomes.grader import MAX_LOGGED_CHARS, MathVerifyPool, Verdict
 from outcome_rl.outcomes.keys import NO_ANSWER, OUTCOME_RULE, Tag, canonical_text, is_open, outcome_key
 from outcome_rl.outcomes.kinds import OutcomeKind, Outcomes, Progress, Texts, empty_golds, golds_of
 from outcome_rl.outcomes.refutation import refuted

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outcome_rl import Explorer
+from outcome_rl.isolation.grader import MathVerifyPool
 from outcome_rl.outcomes.equivalence import EquivalenceMatcher
-from outcome_rl.outcomes.grader import MathVerifyPool
 from outcome_rl.outcomes.keys import outcome_key
 from outcome_rl.outcomes.matcher import OutcomeMatcher
 
@@ -27,7 +27,7 @@ def test_no_module_of_the_working_directory_is_imported(tmp_path: Path) -> None:
         (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'w'); raise SystemExit")
     code = (
         "import sys; sys.path[:] = [place for place in sys.path if place]\n"
-        "from outcome_rl.outcomes.grader import MathVerifyPool\n"
+        "from outcome_rl.isolation.grader import MathVerifyPool\n"
         "with MathVerifyPool(1) as pool: print(pool.compare([('1/2', '0.5')]))"
     )
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
@@ -54,7 +54,7 @@ def test_a_command_imports_nothing_but_named_functions_from_the_working_director
 )
 def test_a_worker_whose_caller_was_killed_ends_without_a_word(loader: str, argument: str) -> None:
     limits, loader = ["2048", "10"], f"outcome_rl.outcomes.{loader}"
-    command = [sys.executable, "-P", "-m", "outcome_rl.outcomes.worker_process", *limits, loader, argument]
+    command = [sys.executable, "-P", "-m", "outcome_rl.isolation.worker_process", *limits, loader, argument]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with subprocess.Popen(command, env=environment, text=True, **pipes) as worker:

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outcome_rl import Explorer, Outcome
+from outcome_rl.isolation.grader import MathVerifyPool
 from outcome_rl.outcomes.extraction.answer import Answer
 from outcome_rl.outcomes.extraction.response import extract_answer
-from outcome_rl.outcomes.grader import MathVerifyPool
 from outcome_rl.outcomes.keys import NO_ANSWER, outcome_key
 from outcome_rl.outcomes.matcher import OutcomeMatcher
 

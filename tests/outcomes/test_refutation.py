@@ -3,7 +3,7 @@
 import pytest
 
 from outcome_rl import OutcomeMatcher
-from outcome_rl.outcomes.grader import MathVerifyPool
+from outcome_rl.isolation.grader import MathVerifyPool
 from outcome_rl.outcomes.refutation import refuted
 
 QUALIFIERS = (

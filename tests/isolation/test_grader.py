@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from processes import ends
 
-from outcome_rl.outcomes import worker_pool
-from outcome_rl.outcomes.grader import MathVerifyPool
+from outcome_rl.isolation import worker_pool
+from outcome_rl.isolation.grader import MathVerifyPool
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def test_worker_near_its_memory_limit_is_an_error() -> None:
 
 def test_parent_memory_does_not_count() -> None:
     code = """
-from outcome_rl.outcomes.grader import MathVerifyPool
+from outcome_rl.isolation.grader import MathVerifyPool
 ballast = b"x" * (700 << 20)  # a policy's weights, say: more than half of what a worker may have
 with MathVerifyPool(workers=1, memory_mib=1200) as pool:
     print(pool.compare([("1/2", "2/3")]))
@@ -225,7 +225,7 @@ def test_fork_has_its_own_workers(pool: MathVerifyPool) -> None:
 
 PARENT = """
 import signal, sys
-from outcome_rl.outcomes.grader import MathVerifyPool
+from outcome_rl.isolation.grader import MathVerifyPool
 pool = MathVerifyPool(workers=1, timeout_s=1)
 pool.compare([("a+b", "b+a")])
 print(pool._pool[0].process.pid, flush=True)
@@ -252,7 +252,7 @@ def test_no_worker_outlives_its_parent(ending: str) -> None:
 
 
 def test_workers_do_not_load_torch() -> None:
-    code = "import sys; import outcome_rl.outcomes.grader as w; w.judge('1', '2'); print('torch' in sys.modules)"
+    code = "import sys; import outcome_rl.isolation.grader as w; w.judge('1', '2'); print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
 
 

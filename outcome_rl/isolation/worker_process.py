@@ -1,6 +1,6 @@
 """A worker process of `worker_pool`: limits, streams, one reply for each task.
 
-The pool runs it as `python -m outcome_rl.outcomes.worker_process MEMORY_MIB ALARM_S MODULE:LOADER [ARGUMENT ...]`.
+The pool runs it as `python -m outcome_rl.isolation.worker_process MEMORY_MIB ALARM_S MODULE:LOADER [ARGUMENT ...]`.
 A task is a JSON line `{"id": ..., "task": ..., "limit_s": ...}`, and its reply a JSON line with the same id.
 A worker may be killed at any moment, and it ends with its parent: it exits when its input closes or its parent is gone,
 and during a task the kernel's alarm ends it (a Python signal handler would wait for a long big-integer operation).
@@ -94,7 +94,7 @@ def _lines(fd: int, parent: int) -> Iterator[bytes]:
 
 if __name__ == "__main__":
     # Not this module's own `serve`: a handler that imports this module by its name must find the same `PRIVATE`.
-    from outcome_rl.outcomes import worker_process
+    from outcome_rl.isolation import worker_process
 
     module, _, loader = sys.argv[3].partition(":")
     load = partial(getattr(import_module(module), loader), *sys.argv[4:])

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from outcome_rl.outcomes import worker_process
+from outcome_rl.isolation import worker_process
 
 _POLL_S = 0.02  # how late the end of a child that does not reply is noticed
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36

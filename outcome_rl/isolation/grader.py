@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
-from outcome_rl.outcomes.worker_pool import WorkerPool
+from outcome_rl.isolation.worker_pool import WorkerPool
 from outcome_rl.process_memory import peak_mib
 
 logger = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ class MathVerifyPool(WorkerPool):
     """
 
     def __init__(self, workers: int | None = None, timeout_s: float = 5.0, memory_mib: int = 2048) -> None:
-        load = ("outcome_rl.outcomes.grader:load_judge", str(memory_mib))
+        load = ("outcome_rl.isolation.grader:load_judge", str(memory_mib))
         super().__init__(load, workers=workers, timeout_s=timeout_s, memory_mib=memory_mib)
         self._cache: dict[Pair, Verdict] = {}
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from outcome_rl.outcomes.fork_locks import lock_of
+from outcome_rl.isolation.fork_locks import lock_of
 
 
 class Owner:

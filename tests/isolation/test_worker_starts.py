@@ -9,7 +9,7 @@ import pytest
 SCRIPT = """
 import base64, os, pickle, resource, sys
 from pathlib import Path
-from outcome_rl.outcomes.worker_pool import WorkerPool
+from outcome_rl.isolation.worker_pool import WorkerPool
 memory_mib, name = 2048, "posixpath:join"
 {condition}
 load = ("outcome_rl.outcomes.isolated:load_isolated", name)

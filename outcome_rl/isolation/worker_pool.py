@@ -22,8 +22,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Self
 
-from outcome_rl.outcomes.fork_locks import lock_of
-from outcome_rl.outcomes.worker_process import MAX_REPLY_BYTES
+from outcome_rl.isolation.fork_locks import lock_of
+from outcome_rl.isolation.worker_process import MAX_REPLY_BYTES
 
 START_TIMEOUT_S = 120.0
 """Time limit for a worker to start: a second, or many on a busy machine. No task's time includes it."""
@@ -61,7 +61,7 @@ class WorkerPool:
                 raise ValueError(f"{name} must be positive; got {getattr(self, name)!r}.")
         orphan_s = 2 * timeout_s + 5  # how long a worker may outlive a parent that was killed in the middle of a task
         # -P: no module of the working directory, which may hold downloaded data, stands in for one of the library's.
-        worker = "outcome_rl.outcomes.worker_process"
+        worker = "outcome_rl.isolation.worker_process"
         self._command = [sys.executable, "-P", "-m", worker, str(memory_mib), str(orphan_s), *load]
         self._lock = lock_of(self, threading.Lock)
         self._adopt()
