@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class _File(TypedDict):
-    """What the state's file holds beside the state."""
+    """Entries of the file in addition to the state."""
 
     format: str
     config: dict[str, Any]
