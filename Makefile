@@ -130,11 +130,12 @@ $(BASELINES): $(READY) bench/baselines.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement bench/baselines.txt
 	@touch $(BASELINES)
 
-lint: install ## Check style, types and the layers of imports
+lint: install ## Check style, types, the layers of imports and openings of prose
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo --no-cache
+	$(BIN)/python docs/prose.py
 
 clean: ## Remove what make and the builds left; runs/ stays
 	rm -rf $(VENV) $(VLLM) $(OLDEST) $(INTEGRATIONS) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks

@@ -46,8 +46,8 @@ Row = dict[str, Any]
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.sampled", description=__doc__)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=15, help="of each temperature, at most")
-    parser.add_argument("--seconds", type=float, default=75, help="of each temperature's rounds, after five of them")
+    parser.add_argument("--rounds", type=int, default=15, help="limit for each temperature")
+    parser.add_argument("--seconds", type=float, default=75, help="limit for one temperature after five rounds")
     parser.add_argument("--tokens", type=int, default=512)
     parser.add_argument("--sample-below", type=float, default=1.25e-4)
     parser.add_argument("--temperatures", type=float, nargs="+", default=TEMPERATURES)

@@ -209,7 +209,7 @@ def test_an_unknown_mode_is_refused(source):
 
 
 def test_workflows_name_actions_by_commit_and_a_release_its_tools_by_hash() -> None:
-    """What builds a release must be what a maintainer has looked at, whatever a tag or an index says later."""
+    """A release is built by what a maintainer has looked at, whatever a tag or an index says later."""
     folder = ROOT / ".github"
     for path in (folder / "workflows").glob("*.yml"):
         text = path.read_text(encoding="utf-8")
