@@ -7,12 +7,14 @@ import random
 import resource
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import stormy_runs
 import torch
 from grpo_runs import STREAMS, MakeConfig, MakeOverrides, Process, assert_same_run, files, invoke, on_file, rows
 from stopped_program import Stop
@@ -511,3 +513,11 @@ def test_an_interruption_in_the_last_step_is_a_finished_run(
     train(small_config(tmp_path / "a", *bare, "trainer.total_training_steps=1"))
     with pytest.raises(Interrupted, match="stopped by SIGTERM after step 1"):
         train(small_config(tmp_path / "b", *bare, "trainer.total_training_steps=2"))
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
+def test_runs_of_random_settings_survive_kills_signals_engines_and_full_disks(tmp_path: Path) -> None:
+    command = [sys.executable, stormy_runs.__file__, str(tmp_path), "8"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1700)
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
