@@ -82,6 +82,7 @@ GENERATIONS = Path(__file__).resolve().parents[3] / "shared" / "data" / "generat
         ("The answer, rounded to the nearest integer, is 18 (rounded to it)", "18", "phrase"),
         ("The answer to Question 3 is ~18, I think.", "18", "phrase"),
         ("Answer → 18", "18", "phrase"),
+        ("答：他一共有18个苹果。", "18", "phrase"),
         (r"<think>Perhaps \boxed{3}.</think> **Final Answer**: 4", "4", "phrase"),
         (r"It is \boxed{E = mc^2}." + "\n\n**Answer**: D", "D", "phrase"),
         (r"\boxed{3}" + "\nThe answer: well, we need 4.", "3", "boxed"),

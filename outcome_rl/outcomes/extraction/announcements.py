@@ -142,3 +142,5 @@ REMARK = re.compile(
     r"(?<!(?:lion|sand|cent)\)))|\[[0-9]{1,2}\]|\$?\\(?:blacksquare|square|checkmark|qed|Box)\b"
     r"|(?:remains?|left|in total|altogether|overall|and (?:we|this|that|so|it|I))\b)"
 )
+# A sentence in Chinese or Japanese that has one number: `答：他一共有18个苹果`, as solutions of MGSM's questions end.
+IN_SENTENCE = re.compile(r"[^\W\d_a-zA-Z][^0-9]{0,40}[有是为要于得共剩了到约は]\s*([-−]?[0-9][0-9.,/]*)[^0-9]*")

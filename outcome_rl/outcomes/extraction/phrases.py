@@ -112,6 +112,8 @@ def said(text: str, start: int) -> Answer | None:
         end = remark.start()
     if closing := words.CLOSING.search(text, max(start, end - 20), end):
         end = closing.start()
+    if number := words.IN_SENTENCE.fullmatch(text, start, end):
+        return answer_at(text, *number.span(1), "phrase")
     return answer_at(text, start, _balanced(text, start, end), "phrase")
 
 
