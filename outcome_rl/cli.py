@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     arguments = vars(options)
     # argparse takes positional arguments from one side of an option only; the others are left over.
     if "overrides" in arguments and not any(word.startswith("-") for word in rest):
-        arguments["overrides"] += rest
+        arguments["overrides"] = [*arguments["overrides"], *rest]
     elif rest:
         hint = "; settings have no dashes, as in rollout.n=16" if "overrides" in arguments else ""
         parser.error(f"unrecognized arguments: {' '.join(rest)}{hint}")

@@ -51,7 +51,6 @@ MODEL = argument(
 OVERRIDES = argument(
     "overrides",
     nargs="*",
-    default=[],
     metavar="KEY=VALUE",
     help="settings, such as data.max_response_length=2048; `outcome-rl train --settings` lists them",
 )

@@ -50,10 +50,10 @@ def test_a_command_imports_nothing_but_named_functions_from_the_working_director
 
 
 @pytest.mark.parametrize(
-    ("loader", "argument"), [("grader:load_judge", "2048"), ("isolated:load_isolated", "json:dumps")]
+    ("loader", "argument"), [("isolation.grader:load_judge", "2048"), ("outcomes.isolated:load_isolated", "json:dumps")]
 )
 def test_a_worker_whose_caller_was_killed_ends_without_a_word(loader: str, argument: str) -> None:
-    limits, loader = ["2048", "10"], f"outcome_rl.outcomes.{loader}"
+    limits, loader = ["2048", "10"], f"outcome_rl.{loader}"
     command = [sys.executable, "-P", "-m", "outcome_rl.isolation.worker_process", *limits, loader, argument]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)

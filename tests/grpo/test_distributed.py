@@ -1,7 +1,6 @@
 """Runs in several processes sample, learn, count and write the same as a run in one process."""
 
 import importlib
-import math
 import os
 import signal
 import sys
@@ -20,6 +19,7 @@ from grpo_runs import (
     Process,
     as_rank,
     assert_equal_run,
+    broken_pass,
     rows,
     scored_batch,
     updates_together_and_alone,
@@ -241,11 +241,13 @@ def check_updates(policies: Sequence[Policy], batch: Sequence[Sample], config: T
 
 def check_bad_gradient(policy: Policy, batch: Sequence[Sample], config: TrainConfig) -> None:
     """Give one process a NaN: no process takes the step."""
-    broken = [replace(batch[0], advantage=math.nan), *batch[1:]]
     updater = Updater(policy, config, total_steps=10)
     before = [parameter.clone() for parameter in updater.weights.parameters]
-    with pytest.raises(FloatingPointError, match="the gradient is not finite"):
-        updater.step(broken)
+    with (
+        broken_pass(policy, 1 - dist.get_rank()),
+        pytest.raises(FloatingPointError, match="the gradient is not finite"),
+    ):
+        updater.step(batch)
     assert all(map(torch.equal, before, updater.weights.parameters))
 
 

@@ -2,10 +2,12 @@
 
 import copy
 import json
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -154,6 +156,21 @@ def untimed(metrics: dict[str, Any]) -> dict[str, Any]:
 def clone(policy: Policy) -> Policy:
     """Copy the weights; the tokenizer is shared."""
     return Policy(copy.deepcopy(policy.model), policy.tokenizer)
+
+
+@contextmanager
+def broken_pass(policy: Policy, number: int = 1) -> Iterator[None]:
+    """Make hidden states NaN in the forward pass of this number, from 1, among those with gradients."""
+    numbers = count(1)
+
+    def spoil(module: nn.Module, inputs: Any, hidden: torch.Tensor) -> torch.Tensor:
+        return hidden * math.nan if torch.is_grad_enabled() and next(numbers) == number else hidden
+
+    hook = policy.model.get_input_embeddings().register_forward_hook(spoil)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def assert_same_update(updater: Updater, stats: Any, other: Updater, other_stats: Any) -> None:

@@ -1,7 +1,6 @@
 """A sharded policy learns, samples and saves the same as one in a single process."""
 
 import copy
-import math
 import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -17,6 +16,7 @@ from grpo_runs import (
     Process,
     as_rank,
     assert_equal_run,
+    broken_pass,
     rows,
     scored_batch,
     updates_together_and_alone,
@@ -210,11 +210,10 @@ def check_rounded(batch: Sequence[Sample], rank: int) -> None:
 
 def check_bad_gradient(policy: Policy, batch: Sequence[Sample], config: TrainConfig, rank: int) -> None:
     """Give one process a NaN: no process takes the step; all take the next one."""
-    broken = [replace(batch[0], advantage=math.nan), *batch[1:]]
     updater = Updater(policy, config, total_steps=10)
     before = [parameter.detach().clone() for parameter in updater.weights.parameters]
-    with pytest.raises(FloatingPointError, match="the gradient is not finite"):
-        updater.step(broken)
+    with broken_pass(policy, 1 - rank), pytest.raises(FloatingPointError, match="the gradient is not finite"):
+        updater.step(batch)
     after = [parameter.detach() for parameter in updater.weights.parameters]
     assert all(torch.equal(old.to_local(), new.to_local()) for old, new in zip(before, after, strict=True))
     assert updater.step(batch)["actor/grad_norm"] > 0
