@@ -27,10 +27,16 @@ from outcome_rl_kernels.loss.types import LossInputs
 
 EPSILON = 0.2  # the default of linear_policy_loss
 IGNORED = -100  # the label that cross-entropies skip
+SAMPLE_BELOW = 1.25e-4  # of our sampled gradients
 OURS, EAGER, COMPILED = "outcome_rl", "plain PyTorch", "plain PyTorch, torch.compile"
 
 Loss = Callable[..., Tensor]  # (hidden (N, H), weight (V, H), batch), or (logits, batch), to a scalar
 LogProbs = Callable[..., Tensor]  # (hidden, weight, batch) to (N,), anything on masked rows
+
+
+def said(error: Exception) -> str:
+    """Return the kind of an exception that a library raised, and the first line of its text."""
+    return f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"
 
 
 def _runs_anywhere(device: torch.device) -> None:

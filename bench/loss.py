@@ -30,11 +30,13 @@ from bench.baselines import (
     EAGER,
     LOGITS_BASELINES,
     OURS,
+    SAMPLE_BELOW,
     SUPPORT_BASELINES,
     Baseline,
     baseline_versions,
     ours,
     own_token_loss,
+    said,
 )
 from bench.cases import Batch, Case, Spec, float64_chunks, make_case
 from bench.gpu_parts.clocks import Clocks
@@ -44,7 +46,6 @@ from bench.result_file import add_out, write_result
 from outcome_rl.bench.measure import Times, interleaved_times, peak_mib
 
 FLOOR = "floor"
-SAMPLE_BELOW = 1.25e-4
 
 
 @dataclass
@@ -238,7 +239,7 @@ def attempt(
     except torch.OutOfMemoryError:
         return None, "out of memory"
     except Exception as error:  # noqa: BLE001
-        return None, f"failed: {type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"
+        return None, f"failed: {said(error)}"
     found = objection(errors, eager if baseline.name.startswith(OURS) else None, dtype)
     return errors, None if found is None else f"failed: {found}"
 

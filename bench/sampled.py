@@ -24,14 +24,14 @@ import torch
 from torch import Tensor
 
 from bench.accuracy import gradients
-from bench.baselines import BASELINES, COMPILED, baseline_versions
+from bench.baselines import BASELINES, COMPILED, OURS, SAMPLE_BELOW, baseline_versions, said
 from bench.cases import Batch, Case, Spec, make_case
 from bench.result_file import add_out, measured_on, write_result
 from outcome_rl_kernels import linear_policy_loss
 from outcome_rl_kernels.backends import in_huge_pages
 
 TEMPERATURES = (1.0, 0.7, 0.5)
-FLOOR, OURS = "three products", "outcome_rl"
+FLOOR = "three products"
 OTHERS = (
     COMPILED,
     "TRL chunked log-probs",
@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15, help="limit for each temperature")
     parser.add_argument("--seconds", type=float, default=75, help="limit for one temperature after five rounds")
     parser.add_argument("--tokens", type=int, default=512)
-    parser.add_argument("--sample-below", type=float, default=1.25e-4)
+    parser.add_argument("--sample-below", type=float, default=SAMPLE_BELOW)
     parser.add_argument("--temperatures", type=float, nargs="+", default=TEMPERATURES)
     add_out(parser)
     options = parser.parse_args()
@@ -110,7 +110,7 @@ def measure(case: Case, options: argparse.Namespace) -> dict[str, Row]:
                 if other.carries_coefficients:
                     errors = _errors(other.loss, case, exact_hidden, exact_weight)
             except Exception as error:  # noqa: BLE001 - whatever a library raises is its result
-                obstacle = f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"
+                obstacle = said(error)
         if obstacle is None:
             calls[other.name] = call
         rows[other.name] = errors if obstacle is None else {"not_measured": obstacle}

@@ -94,9 +94,8 @@ def as_mask(name: str, value: object, other_name: str = "", other: Tensor | None
     mask = check_tensor(name, value, MASKS) if other is None else check_like(name, value, MASKS, other_name, other)
     if mask.dtype == torch.bool:
         return mask
-    if is_readable(mask) and ((mask != 0) & (mask != 1)).any():
-        wrong = mask[(mask != 0) & (mask != 1)][0].item()
-        raise ValueError(f"{name} must be bool, or integers 0 and 1; got {wrong}. Use {name} > 0")
+    if is_readable(mask) and len(others := mask[(mask != 0) & (mask != 1)]):
+        raise ValueError(f"{name} must be bool, or integers 0 and 1; got {others[0].item()}. Use {name} > 0")
     return mask.bool()
 
 

@@ -71,11 +71,8 @@ class ExplorationMixin:
             for row in chosen
         ]
         columns = Columns(self.id_key or None, self.answer_key, id_source(self.id_key, within_source=False))
-        has_gold = [example.get(self.answer_key) is not None for example in examples]
-        pairs = zip(examples, has_gold, strict=True)
-        golds = [
-            columns.gold(example) if has and not self.explorer.config.is_correct else None for example, has in pairs
-        ]
+        is_read = not self.explorer.config.is_correct  # else an answer may be anything
+        golds = [columns.gold(one) if is_read and one.get(self.answer_key) is not None else None for one in examples]
         batch = Batch(
             [columns.id(example) for example in examples],
             [_reply(group.completions[row]) for row in chosen],

@@ -7,7 +7,7 @@ from outcome_rl.outcomes.canonical.lexer import Incomparable, NotUnderstood, Tok
 from outcome_rl.outcomes.canonical.trees import Tree
 
 ONE: Tree = ("number", Fraction(1))
-COMMA, CLOSE = Token("symbol", ","), Token("symbol", ")")
+CLOSE = Token("symbol", ")")
 _EULER = re.compile("(?!1e)[0-9]+e[-+][1-9][0-9]*")
 _BEFORE_NUMBERS = frozenset((r"\pm", r"\mp", r"\times", r"\cdot", r"\div", r"\lfloor", r"\lceil"))
 

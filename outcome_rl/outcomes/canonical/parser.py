@@ -27,7 +27,7 @@ from outcome_rl.outcomes.canonical.lexer import (
 )
 from outcome_rl.outcomes.canonical.names import DECORATIONS, NameReader, holds_vector, is_of_capital, is_vector
 from outcome_rl.outcomes.canonical.notations import clock_key
-from outcome_rl.outcomes.canonical.numbers import CLOSE, COMMA, ONE, NumberReader
+from outcome_rl.outcomes.canonical.numbers import CLOSE, ONE, NumberReader
 from outcome_rl.outcomes.canonical.trees import Tree, names_in, nodes, with_value
 
 MAX_TERMS = 100
@@ -304,7 +304,7 @@ class _Parser(NumberReader, NameReader):
     def is_bracket_of_atoms(self) -> bool:
         """Whether the bracket that opens next holds one number or variable, or several behind commas."""
         inside = list(takewhile(lambda token: token != CLOSE, self.tokens[self.position + 1 :]))
-        is_list = len(inside) % 2 == 1 and all(token == COMMA for token in inside[1::2])
+        is_list = len(inside) % 2 == 1 and all(token == ("symbol", ",") for token in inside[1::2])
         are_atoms = all(kind in ("number", "name") or text[1:] in GREEK for kind, text in inside[::2])
         return is_list and are_atoms and self.peek(len(inside) + 1) == CLOSE
 
