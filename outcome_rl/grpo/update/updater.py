@@ -7,7 +7,7 @@ batch --> mini-batches, one optimizer step each (by default one: the whole batch
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -121,7 +121,10 @@ class Updater:
 
     def advance(self) -> None:
         """Go on to the learning rate of the next step; `step` does, so this is for a step without an update."""
-        with warnings.catch_warnings(action="ignore"):  # PyTorch warns of a schedule that begins before the optimizer
+        # Only at first: PyTorch then warns of a schedule that begins before the optimizer, and Python, whose filters
+        # change, shows again what it has shown.
+        is_first = self.scheduler.last_epoch == 0
+        with warnings.catch_warnings(action="ignore") if is_first else nullcontext():
             self.scheduler.step()
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """An update is the gradient step of the whole batch, however it is split into micro-batches."""
 
 import copy
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -307,6 +308,17 @@ def test_a_constant_schedule_warms_up(base: Policy, batch: list[Sample], make_co
     config = make_config("actor.optim.lr_scheduler_type=constant", "actor.optim.lr_warmup_steps=2")
     updater = Updater(clone(base), config, total_steps=4)
     assert [updater.step(batch)["actor/lr"] for _ in range(4)] == pytest.approx([0.0, LR / 2, LR, LR])
+
+
+def test_updates_let_a_warning_be_shown_once(base: Policy, batch: list[Sample], make_config: MakeConfig) -> None:
+    updater = Updater(clone(base), make_config(), total_steps=5)
+    updater.step(batch)
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            warnings.warn("identical completions", stacklevel=1)
+            updater.step(batch)
+    assert len(shown) == 1
 
 
 def test_a_step_without_an_update_advances_the_schedule(
