@@ -24,6 +24,7 @@ from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 
 BATCH = 24
+KINDS = ("gsm8k", "mgsm", "gpqa")
 # A step-by-step instruction as that of MGSM, in some of its languages.
 LANGUAGES = {
     "de": "Bitte löse die Aufgabe Schritt für Schritt. Nenne am Ende die Antwort.",
@@ -60,15 +61,16 @@ def main(argv: Sequence[str] | None = None) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--data", type=Path, required=True, metavar="FOLDER")
-    parser.add_argument("--texts", type=Path, required=True, metavar="FILE", help="written, or read if it is there")
+    parser.add_argument("--texts", type=Path, required=True, metavar="FILE", help="read, and continued if it is short")
     parser.add_argument("--count", type=int, default=64, help="prompts of each kind (%(default)s)")
     parser.add_argument("--tokens", type=int, default=112, help="longest response (%(default)s)")
     add_out(parser)
     options = parser.parse_args(argv)
-    if not options.texts.exists():
-        _generate(list(prompts(options.data, options.count)), options.tokens, options.texts)
+    rows = _rows(options.texts) if options.texts.exists() else []
+    if len(rows) < len(KINDS) * options.count:
+        asked = list(prompts(options.data, options.count))[len(rows) :]
+        rows = _generate(asked, options.tokens, options.texts, rows)
     figures = {}
-    rows = _rows(options.texts)
     for kind in dict.fromkeys(row["kind"] for row in rows):
         read = [(row["whole"], extract_answer(row["response"])) for row in rows if row["kind"] == kind]
         complete = [answer is not None for whole, answer in read if whole]
@@ -85,10 +87,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(f"wrote {write_result(options.out, 'without-boxes', config, figures)}")
 
 
-def _generate(asked: Sequence[tuple[str, str]], tokens: int, path: Path) -> None:
+def _generate(
+    asked: Sequence[tuple[str, str]], tokens: int, path: Path, rows: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return the rows with those of the prompts behind them, and write them after every batch."""
     policy = Policy.load(ModelConfig(path=str(FOLDER), device="cpu"))
     tokenizer, engine = policy.tokenizer, TransformersEngine(policy, BATCH)
-    rows = []
+    rows = list(rows)
     for start in range(0, len(asked), BATCH):
         part = asked[start : start + BATCH]
         texts = [
@@ -103,8 +108,9 @@ def _generate(asked: Sequence[tuple[str, str]], tokens: int, path: Path) -> None
         ):
             whole = len(rollout.token_ids) < tokens
             rows.append({"kind": kind, "prompt": prompt, "response": rollout.text, "whole": whole})
-        write_rows(path, rows)  # what is there at an interrupt is a balanced part
-        print(f"{len(rows)} of {len(asked)}", flush=True)
+        write_rows(path, rows)
+        print(f"{start + len(part)} of {len(asked)}", flush=True)
+    return rows
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ def test_shares_are_of_each_kind_and_of_complete_responses(tmp_path: Path) -> No
     said = [("gsm8k", "The answer is 5.", True), ("gsm8k", "We add 5", False), ("gpqa", "Both are correct.", True)]
     texts = tmp_path / "texts.jsonl"
     write_rows(texts, [{"kind": kind, "response": text, "whole": whole} for kind, text, whole in said])
-    main(["--data", str(tmp_path), "--texts", str(texts), "--out", str(tmp_path)])
+    main(["--data", str(tmp_path), "--texts", str(texts), "--out", str(tmp_path), "--count", "1"])
     figures = json.loads((tmp_path / "without-boxes.json").read_text())["figures"]
     assert figures["gsm8k"]["with_answer"] == 0.5
     assert figures["gsm8k"]["complete_with_answer"] == 1
