@@ -81,10 +81,7 @@ def readme_table(hard: Results, medium: Results, predictions: Mapping[str, Any])
         verdict = found.get((method, measure, split))
         return f"{mean:.2f}" + (" (undecided)" if verdict and verdict.word not in grid.DECIDED else "")
 
-    lines = []
-    for name, text in SHOWN.items():
-        code = "" if name in (BASE, grid.GRPO) else f": `{setting(name)}`"
-        lines.append([text + code, *(cell(name, *column) for column in columns.values())])
+    lines = [[text, *(cell(name, *column) for column in columns.values())] for name, text in SHOWN.items()]
     return table(["", *columns], lines)
 
 
@@ -106,7 +103,7 @@ def draw_curves(medium: Results, path: Path) -> None:
     axes.set_xlim(1, ks[-1] * 2.6)
     axes.set_xlabel("k, samples per test question")
     axes.set_ylabel("pass@k")
-    axes.set_title("Test pass@k after RL on medium questions, sixteen rule tables", loc="left", fontsize=10)
+    axes.set_title("Test pass@k after RL on medium questions, sixteen variants of the task", loc="left", fontsize=10)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     save_small(figure, path, dpi=130)
