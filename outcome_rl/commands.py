@@ -243,41 +243,6 @@ def compare(runs: Sequence[Path], json_out: Path | None) -> None:
 
 
 @command(
-    "paper",
-    "draw the paper's figures and tables from runs of any stack",
-    "paper grpo=logs/grpo.jsonl runs/ucb_con-seed0 --out paper",
-    argument(
-        "runs",
-        nargs="+",
-        metavar="[METHOD=]RUN",
-        help="folder of a run; or a log of TRL (trainer_state.json, or its folder) or verl (file or console logger) "
-        "with its METHOD",
-    ),
-    argument(
-        "--base",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="samples of the training questions that `outcome-rl eval` drew from the base policy; repeatable",
-    ),
-    argument(
-        "--out", type=Path, default=Path("paper"), metavar="DIR", help="folder of the page (default: %(default)s)"
-    ),
-)
-def paper(runs: Sequence[str], base: Sequence[Path], out: Path) -> None:
-    """Draw the paper's figures and tables from runs, finished or not, of one model on one data set.
-
-    DIR/paper.md shows pass@k at an early and at the last checkpoint, RL as sampling, training, pass@k over training,
-    entropies, different answers in a group, and the best and the last checkpoint: mean and spread over the runs of a
-    method. DIR/paper.json holds the numbers. A measure that no run has is left out, and named on the page.
-    """
-    from outcome_rl.tools.paper import write_paper
-
-    print(printable(str(write_paper(runs, base, out))))
-
-
-@command(
     "hard-set",
     "find the problems that a model never solves",
     "hard-set runs/mine --data problems.jsonl --k 64",

@@ -17,13 +17,13 @@ from markdown_it import MarkdownIt
 from PIL import Image
 from transformers.trainer_callback import TrainerState
 
-from outcome_rl.cli import main
+from experiments.figures.__main__ import main
+from experiments.figures.base_samples import BaseSamples
+from experiments.figures.histories import History, read_histories
+from experiments.figures.paper import _text, measure, page
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.grpo.trainer import train
 from outcome_rl.terminal import printable
-from outcome_rl.tools.base_samples import BaseSamples
-from outcome_rl.tools.histories import History, read_histories
-from outcome_rl.tools.paper import _text, measure, page
 
 SOLVED = "exploration/solved_fraction"
 
@@ -88,7 +88,7 @@ def test_the_numbers_of_the_page_are_means_over_the_runs(
 ) -> None:
     base = write_samples(tmp_path / "base.jsonl")
     folders = [str(run) for group in runs.values() for run in group]
-    main(["paper", *folders, "--base", str(base), "--out", str(tmp_path / "out")])
+    main([*folders, "--base", str(base), "--out", str(tmp_path / "out")])
     assert capsys.readouterr().out == f"{tmp_path / 'out' / 'paper.md'}\n"
     found = json.loads((tmp_path / "out" / "paper.json").read_text())
     assert found["methods"] == {method: [str(run) for run in group] for method, group in runs.items()}
@@ -128,7 +128,7 @@ def test_the_numbers_of_the_page_are_means_over_the_runs(
 
 
 def test_the_page_shows_every_picture(runs: dict[str, list[Path]], tmp_path: Path) -> None:
-    main(["paper", *(str(run) for group in runs.values() for run in group), "--out", str(tmp_path)])
+    main([*(str(run) for group in runs.values() for run in group), "--out", str(tmp_path)])
     page = (tmp_path / "paper.md").read_text()
     for name in ("figure-1", "figure-2", "figure-3-5", "figure-4-6"):
         assert f"({name}.png)" in page
@@ -218,7 +218,7 @@ def test_a_page_of_three_stacks(runs: dict[str, list[Path]], tmp_path: Path) -> 
     verl.write_text("".join(json.dumps({"step": step, "data": row}) + "\n" for step, row in enumerate(verl_rows())))
     states = [trl_log(tmp_path / f"trl-{seed}.json", 0.01 * seed) for seed in (0, 1)]
     words = [str(runs["bonus=none"][0]), *(f"trl={state}" for state in states), f"verl={verl}"]
-    main(["paper", *words, "--out", str(tmp_path / "out")])
+    main([*words, "--out", str(tmp_path / "out")])
     found = json.loads((tmp_path / "out" / "paper.json").read_text())
     assert {method: len(group) for method, group in found["methods"].items()} == {"all runs": 1, "trl": 2, "verl": 1}
     title = "Training questions solved so far"
@@ -292,7 +292,7 @@ def test_what_holds_no_run_is_refused(
         places[name.partition(".")[0]] = tmp_path / name
         (tmp_path / name).write_text(content)
     with pytest.raises(SystemExit):
-        main(["paper", *(word.format(**places) for word in words), "--out", str(tmp_path / "out")])
+        main([*(word.format(**places) for word in words), "--out", str(tmp_path / "out")])
     assert message in capsys.readouterr().err
 
 
@@ -334,5 +334,5 @@ def test_base_samples_are_not_read_by_functions_of_a_folder(
     for name, ends in (("outcome: math", 2), ("bonus: none", 0)):
         assert name in settings
         Path("run", "config.yaml").write_text(settings.replace(name, f"{name.split()[0]} canary.py:run"))
-        result = invoke(main, "paper", "run", "--base", base, "--out", "out")
+        result = invoke(main, "run", "--base", base, "--out", "out")
         assert result.exit_code == ends, result.stderr

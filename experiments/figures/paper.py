@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from experiments.figures.base_samples import BaseSamples
+from experiments.figures.histories import History, read_histories
 from outcome_rl.exploration.config import ExplorationConfig, without_removed
 from outcome_rl.files import write_json, write_text
 from outcome_rl.metrics import ks_up_to
@@ -21,8 +23,6 @@ from outcome_rl.settings import needing_user
 from outcome_rl.tables import counted
 from outcome_rl.terminal import printable
 from outcome_rl.tools import charts
-from outcome_rl.tools.base_samples import BaseSamples
-from outcome_rl.tools.histories import History, read_histories
 
 SOLVED, DISTINCT = "exploration/solved_fraction", "exploration/distinct_answers"
 UNSOLVED = "exploration/distinct_answers_unsolved"

@@ -1,0 +1,1 @@
+"""The paper's figures and tables, from the runs of a user in any training stack."""
