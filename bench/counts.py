@@ -26,7 +26,7 @@ from torch import Tensor
 
 from bench.result_file import add_out, write_result
 from outcome_rl.bench.measure import time_ms
-from outcome_rl.process_memory import peak_mib, status_kib
+from outcome_rl.isolation.process_memory import peak_mib, status_kib
 from outcome_rl_kernels import OutcomeCounts, group_advantages
 from outcome_rl_kernels.splitmix import mix64
 

@@ -23,7 +23,7 @@ from outcome_rl.bench.measure import interleaved_times
 from outcome_rl.grpo.config.schema import ModelConfig, SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.decode_loop import decode
-from outcome_rl.terminal import at_least_one
+from outcome_rl.terminal.arguments import at_least_one
 
 OURS = "outcome_rl"
 

@@ -36,7 +36,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "kernels")]
 
 from bench.gpu_parts.clocks import Clocks  # noqa: E402
 from bench.result_file import provenance  # noqa: E402
-from outcome_rl.files import write_json  # noqa: E402
+from outcome_rl.files.atomic import write_json  # noqa: E402
 
 # The checks of each part with the seconds after which they are killed; together at most 570 of a part.
 PARTS = {

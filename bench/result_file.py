@@ -13,7 +13,7 @@ from typing import Any
 import outcome_rl
 import outcome_rl_kernels
 from outcome_rl.environment import describe_environment, package_versions
-from outcome_rl.files import write_json
+from outcome_rl.files.atomic import write_json
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = (Path(outcome_rl.__file__).resolve().parent, Path(outcome_rl_kernels.__file__).resolve().parent)

@@ -32,7 +32,7 @@ import torch
 from bench.result_file import add_out, write_result
 from bench.step_baselines import INSTALL_TRL, PARTS, Baseline, TrlLoop, installed_baselines
 from outcome_rl.bench.measure import interleaved_times, peak_mib, time_ms
-from outcome_rl.files import write_rows
+from outcome_rl.files.jsonl import write_rows
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import ModelConfig
 from outcome_rl.grpo.model.packing import PackingPlan, pack, to_device
@@ -40,7 +40,7 @@ from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.parts import RunState, build
 from outcome_rl.grpo.trainer import Trainer
 from outcome_rl.grpo.types import Rollout, Sample
-from outcome_rl.terminal import at_least_one
+from outcome_rl.terminal.arguments import at_least_one
 from outcome_rl.toy import DialectTask
 
 OURS = "outcome_rl"

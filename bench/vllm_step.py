@@ -22,7 +22,7 @@ from outcome_rl.grpo.config.schema import SamplingConfig
 from outcome_rl.grpo.parts import build
 from outcome_rl.grpo.rollout.vllm_engine import sends_adapters
 from outcome_rl.grpo.trainer import Trainer
-from outcome_rl.terminal import at_least_one
+from outcome_rl.terminal.arguments import at_least_one
 
 WAYS = {
     "all weights": (),

@@ -22,9 +22,9 @@ from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 
 from outcome_rl import Batch, Explorer, question_id
 from outcome_rl.exploration.scored import Scored
+from outcome_rl.files.rows import filled_text
 from outcome_rl.integrations.adapter import answer_mask, check_mask_mode, outcome_turn
 from outcome_rl.outcomes.answer_mask import decode_completion
-from outcome_rl.rows import filled_text
 
 SETTINGS = {"bonus": "batch", "coef": 0.2}
 FOLDER = "exploration"  # of the counts, in OpenRLHF's folder of checkpoints

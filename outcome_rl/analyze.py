@@ -16,12 +16,12 @@ from typing import Any, NamedTuple, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from outcome_rl.files.samples import THRESHOLD, Fields, Question, read_sample_file
 from outcome_rl.metrics import SampleSummary, ks_up_to, majority, summarise
 from outcome_rl.outcomes.extraction.response import final_answer
 from outcome_rl.outcomes.keys import NO_ANSWER, Tag, canonical_text
 from outcome_rl.outcomes.kinds import OutcomeKind, Outcomes, Progress
 from outcome_rl.outcomes.matcher import OutcomeMatcher
-from outcome_rl.sample_files import THRESHOLD, Fields, Question, read_sample_file
 
 SHOWN_DISAGREEMENTS = 5  # of each kind
 # Kinds of gold answers by the tags of canonical texts; other tags are expressions.

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import NoReturn
 
 from outcome_rl.commands import add_commands
-from outcome_rl.terminal import errors_on_one_line, printable
+from outcome_rl.terminal.text import errors_on_one_line, printable
 from outcome_rl.version import __version__
 
 

@@ -12,11 +12,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal
 
+from outcome_rl.files.samples import THRESHOLD
 from outcome_rl.grpo.config.presets import preset_names
-from outcome_rl.progress import only_our_progress, show_progress
-from outcome_rl.sample_files import THRESHOLD
-from outcome_rl.tables import checked_output, print_reports, print_result, print_table
-from outcome_rl.terminal import COMMANDS, argument, at_least_one, command, printable
+from outcome_rl.terminal.arguments import COMMANDS, argument, at_least_one, command
+from outcome_rl.terminal.progress import only_our_progress, show_progress
+from outcome_rl.terminal.tables import checked_output, print_result, print_table
+from outcome_rl.terminal.text import printable
 
 _GROUPS = {"bench": "measure a part of the library on this machine"}
 
@@ -136,8 +137,9 @@ def evaluate(model: str, overrides: Sequence[str], data: Sequence[str], config: 
     diff@k: expected number of different answers in k samples.
     """
     from outcome_rl.analyze import Report, analyze_file
-    from outcome_rl.files import write_json
+    from outcome_rl.files.atomic import write_json
     from outcome_rl.tools.sample import average_report, file_name, open_sampler, sampling_config
+    from outcome_rl.tools.sample_report import print_reports
 
     only_our_progress()
     out = out or Path("evals") / Path(model).name
@@ -180,7 +182,7 @@ def export(model: str, out: Path, dtype: Literal["bfloat16", "float16", "float32
     """Write a checkpoint as a Hugging Face folder, with tokenizer, for transformers and vLLM."""
     import torch
 
-    from outcome_rl.files import atomic_folder
+    from outcome_rl.files.atomic import atomic_folder
     from outcome_rl.grpo.config.load import leaves, read_yaml
     from outcome_rl.grpo.config.schema import ModelConfig
     from outcome_rl.grpo.model.policy import Policy
@@ -261,7 +263,7 @@ def hard_set(
     DIR/hard.jsonl holds them, to be named as data.train_files, and DIR/statistics.jsonl holds the numbers of samples,
     correct ones and distinct answers of every problem. A call that was stopped is continued by the same call.
     """
-    from outcome_rl.files import write_rows
+    from outcome_rl.files.jsonl import write_rows
     from outcome_rl.tools.hard_set import find_hard
     from outcome_rl.tools.sample import open_sampler, sampling_config
 
@@ -377,8 +379,9 @@ def analyze(
     """
     from outcome_rl.analyze import analyze_file
     from outcome_rl.exploration.config import ExplorationConfig
-    from outcome_rl.sample_files import Fields
+    from outcome_rl.files.samples import Fields
     from outcome_rl.tools.sample_changes import changes, print_changes
+    from outcome_rl.tools.sample_report import print_reports
 
     fields = Fields(**{name: settings.pop(name) for name in Fields._fields})
     config = ExplorationConfig(**settings)

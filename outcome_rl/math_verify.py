@@ -22,12 +22,12 @@ from math_verify import ExprExtractionConfig, LatexExtractionConfig, LatexNormal
 from math_verify.errors import TimeoutException
 
 from outcome_rl.isolation.grader import MAX_LOGGED_CHARS
+from outcome_rl.isolation.process_memory import peak_mib
 from outcome_rl.isolation.worker_pool import WorkerPool
 from outcome_rl.isolation.worker_process import Handler
 from outcome_rl.outcomes.extraction.response import after_reasoning, extract_answer
 from outcome_rl.outcomes.functions import describe
 from outcome_rl.outcomes.keys import canonical_text
-from outcome_rl.process_memory import peak_mib
 
 __all__ = [
     "ExprExtractionConfig",

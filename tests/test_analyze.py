@@ -12,9 +12,9 @@ import pytest
 from outcome_rl import analyze, question_id
 from outcome_rl.analyze import SHOWN_DISAGREEMENTS, Report
 from outcome_rl.cli import main
+from outcome_rl.files.samples import Fields, Question, read_sample_file
 from outcome_rl.outcomes.function_matcher import FunctionMatcher
 from outcome_rl.outcomes.matcher import OutcomeMatcher
-from outcome_rl.sample_files import Fields, Question, read_sample_file
 
 GENERATIONS = Path(__file__).resolve().parents[2] / "shared" / "data" / "generations"
 

@@ -12,7 +12,7 @@ import torch
 from bench.cases import MODELS, Spec
 from bench.loss_plans import gpu_plans
 from outcome_rl.environment import describe_environment
-from outcome_rl.files import write_json
+from outcome_rl.files.atomic import write_json
 
 DRY = not torch.cuda.is_available()  # everything in small, interpreted; figures are not judged
 DEVICE = torch.device("cpu") if DRY else torch.device("cuda", torch.cuda.current_device())

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from experiments.bandits.checks import run_checks
 from experiments.bandits.sweeps import sweep, table
-from outcome_rl.terminal import errors_on_one_line
+from outcome_rl.terminal.text import errors_on_one_line
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.figures.paper import write_paper
-from outcome_rl.terminal import errors_on_one_line, printable
+from outcome_rl.terminal.text import errors_on_one_line, printable
 
 
 def main(argv: Sequence[str] | None = None) -> None:

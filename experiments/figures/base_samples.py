@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from outcome_rl.analyze import classify_samples
 from outcome_rl.exploration.config import ExplorationConfig
+from outcome_rl.files.samples import read_sample_file
 from outcome_rl.metrics import pass_at_k
 from outcome_rl.outcomes.keys import NO_ANSWER
-from outcome_rl.sample_files import read_sample_file
 
 logger = logging.getLogger(__name__)
 

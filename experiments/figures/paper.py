@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 from experiments.figures.base_samples import BaseSamples
 from experiments.figures.histories import History, read_histories
 from outcome_rl.exploration.config import ExplorationConfig, without_removed
-from outcome_rl.files import write_json, write_text
+from outcome_rl.files.atomic import write_json, write_text
 from outcome_rl.metrics import ks_up_to
 from outcome_rl.settings import needing_user
-from outcome_rl.tables import counted
-from outcome_rl.terminal import printable
+from outcome_rl.terminal.tables import counted
+from outcome_rl.terminal.text import printable
 from outcome_rl.tools import charts
 
 SOLVED, DISTINCT = "exploration/solved_fraction", "exploration/distinct_answers"

@@ -17,9 +17,10 @@ from experiments.paper.base import Base
 from experiments.paper.plan import HELP, PLANS
 from experiments.paper.records import collect
 from experiments.paper.runs import carry_out, environment_of
-from outcome_rl.files import write_text
+from outcome_rl.files.atomic import write_text
 from outcome_rl.grpo.run.run_lock import Interrupted
-from outcome_rl.terminal import at_least_one, errors_on_one_line
+from outcome_rl.terminal.arguments import at_least_one
+from outcome_rl.terminal.text import errors_on_one_line
 
 RECORDS = "records.json"
 

@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 
 from experiments.paper.plan import POLICIES, SHIPPED, Cell, Plan
 from outcome_rl.analyze import classify_samples
-from outcome_rl.files import atomic_file, read_rows, write_rows
+from outcome_rl.files.atomic import atomic_file
+from outcome_rl.files.jsonl import read_rows, write_rows
+from outcome_rl.files.samples import read_sample_file
 from outcome_rl.grpo.config.schema import SamplingConfig
 from outcome_rl.grpo.types import Problem, ProblemSet
 from outcome_rl.outcomes.kinds import Progress
 from outcome_rl.outcomes.matcher import OutcomeMatcher
-from outcome_rl.progress import only_our_progress
-from outcome_rl.sample_files import read_sample_file
+from outcome_rl.terminal.progress import only_our_progress
 from outcome_rl.tools.hard_set import find_hard
 from outcome_rl.tools.sample import Sampler, open_sampler, sampling_config
 from outcome_rl.toy import DialectTask

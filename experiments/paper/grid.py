@@ -29,7 +29,7 @@ from experiments.paper.claims import MEASURES, PLANNED
 from experiments.paper.measures import Measure, Results
 from experiments.paper.plan import ALL, CONFIRM, GRID, METHODS_TABLE, SUMS
 from experiments.paper.tables import label, table
-from outcome_rl.files import write_json
+from outcome_rl.files.atomic import write_json
 from outcome_rl.tools.verdicts import LEVEL, Case, Verdict, estimate, judge, t_quantile
 
 RESULTS = Path(__file__).parent / "results" / GRID.name

@@ -15,7 +15,7 @@ from experiments.paper.measures import BASE, Results, evaluations
 from experiments.paper.plan import METHODS_TABLE
 from experiments.paper.runs import TEST
 from experiments.paper.tables import label, table
-from outcome_rl.files import write_json
+from outcome_rl.files.atomic import write_json
 from outcome_rl.tools.compare import margin
 from outcome_rl.tools.verdicts import Case, Verdict, judge
 

@@ -10,7 +10,7 @@ from experiments.paper.base import Base, Samples, read_problems
 from experiments.paper.plan import Cell, Plan, Run
 from experiments.paper.runs import is_done, run_dir
 from outcome_rl.exploration.explorer import Explorer
-from outcome_rl.files import read_rows
+from outcome_rl.files.jsonl import read_rows
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint
 from outcome_rl.outcomes.keys import NO_ANSWER
 

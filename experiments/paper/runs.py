@@ -19,7 +19,7 @@ from rich.table import Table
 
 from experiments.paper.base import Base
 from experiments.paper.plan import ALL, Cell, Method, Plan, Run
-from outcome_rl.files import read_rows
+from outcome_rl.files.jsonl import read_rows
 from outcome_rl.grpo.run.run_lock import Interrupted, collect_signals
 
 TEST, VALIDATION = "test", "validation"

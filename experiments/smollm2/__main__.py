@@ -13,11 +13,12 @@ from experiments.smollm2.model import FOLDER, make_model
 from experiments.smollm2.record import write_record
 from experiments.smollm2.task import Split, problems
 from experiments.smollm2.warm_start import warm_start
-from outcome_rl.files import write_rows
+from outcome_rl.files.jsonl import write_rows
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.run.run_lock import Interrupted, RunBusyError
 from outcome_rl.grpo.trainer import train
-from outcome_rl.terminal import at_least_one, errors_on_one_line
+from outcome_rl.terminal.arguments import at_least_one
+from outcome_rl.terminal.text import errors_on_one_line
 from outcome_rl.tools.report import print_summary
 
 CONFIG = Path(__file__).parent / "config.yaml"

@@ -25,7 +25,7 @@ from experiments.smollm2 import hard, study
 from experiments.smollm2.model import FOLDER
 from experiments.smollm2.study import BASE, GRPO, Measures, Row, Study, run
 from experiments.smollm2.warm_start import BATCH_SIZE, warm_start
-from outcome_rl.files import write_rows
+from outcome_rl.files.jsonl import write_rows
 from outcome_rl.grpo.types import Problem
 
 TASK = "countdown?min_numbers=3&max_numbers=3&min_value=1&max_value=20&min_target=10&max_target=60"

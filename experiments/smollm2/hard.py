@@ -26,12 +26,12 @@ from experiments.smollm2.study import BASE, CONFIG, GRPO, Measures, Row, Study, 
 from experiments.smollm2.task import problems
 from experiments.smollm2.warm_start import BATCH_SIZE, warm_start
 from outcome_rl.analyze import classify_samples
-from outcome_rl.files import read_rows, write_rows
+from outcome_rl.files.jsonl import read_rows, write_rows
+from outcome_rl.files.samples import read_sample_file
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.outcomes.keys import NO_ANSWER
 from outcome_rl.outcomes.kinds import Progress
 from outcome_rl.outcomes.matcher import OutcomeMatcher
-from outcome_rl.sample_files import read_sample_file
 from outcome_rl.tools.hard_set import find_hard
 from outcome_rl.tools.sample import open_sampler, sampling_config
 

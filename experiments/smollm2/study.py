@@ -24,13 +24,13 @@ from experiments.paper.figures import COLOURS, draw_curve, finish_axes, save_sma
 from experiments.paper.tables import label, table
 from experiments.smollm2.model import make_model
 from experiments.smollm2.record import spread
-from outcome_rl.files import read_rows
+from outcome_rl.files.jsonl import read_rows
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.run.checkpoint import CHECKPOINTS
 from outcome_rl.grpo.run.run_lock import Interrupted, RunBusyError
 from outcome_rl.grpo.trainer import train
-from outcome_rl.terminal import errors_on_one_line
+from outcome_rl.terminal.text import errors_on_one_line
 from outcome_rl.tools.compare import margin
 from outcome_rl.tools.verdicts import LEVEL, Case, Verdict, judge, t_quantile
 

@@ -18,7 +18,7 @@ from typing import Any
 from bench.result_file import add_out, write_result
 from experiments.smollm2.model import FOLDER
 from outcome_rl import extract_answer
-from outcome_rl.files import write_rows
+from outcome_rl.files.jsonl import write_rows
 from outcome_rl.grpo.config.schema import ModelConfig, SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine

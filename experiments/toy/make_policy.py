@@ -26,7 +26,7 @@ from transformers import (
 
 from experiments.toy.demonstrator import demonstrations
 from experiments.toy.tokenizer import build_tokenizer
-from outcome_rl.files import write_json
+from outcome_rl.files.atomic import write_json
 from outcome_rl.metrics import summarise
 from outcome_rl.outcomes.extraction.response import extract_answer
 from outcome_rl.outcomes.keys import NO_ANSWER, outcome_key

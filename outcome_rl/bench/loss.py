@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from outcome_rl.bench.measure import Times, interleaved_times, peak_mib
-from outcome_rl.tables import print_table
+from outcome_rl.terminal.tables import print_table
 from outcome_rl_kernels import linear_policy_loss
 from outcome_rl_kernels.dtypes import preferred_dtype
 

@@ -11,7 +11,7 @@ from typing import TypedDict
 
 import torch
 
-from outcome_rl.process_memory import status_kib
+from outcome_rl.isolation.process_memory import status_kib
 
 Call = Callable[[], object]
 QUEUED_CYCLES = 10_000_000  # of a GPU: about 5 ms, more than the host needs to launch a loss

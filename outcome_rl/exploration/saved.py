@@ -12,7 +12,7 @@ from outcome_rl.declared import check_types
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.exploration.older import read_again, upgraded
 from outcome_rl.exploration.reading import Facts
-from outcome_rl.files import MANIFEST, atomic_folder, check_folder, seal_folder, standing
+from outcome_rl.files.atomic import MANIFEST, atomic_folder, check_folder, seal_folder, standing
 from outcome_rl.outcomes.keys import NO_ANSWER, question_key
 from outcome_rl.outcomes.kinds import OutcomeKind
 from outcome_rl.settings import needing_user

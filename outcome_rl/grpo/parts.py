@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from outcome_rl.exploration.explorer import Explorer
-from outcome_rl.files import remove_unfinished, write_text
+from outcome_rl.files.atomic import remove_unfinished, write_text
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.load import to_yaml
 from outcome_rl.grpo.config.schema import ModelConfig, TrainConfig

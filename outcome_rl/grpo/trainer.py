@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from outcome_rl.files import write_rows
+from outcome_rl.files.jsonl import write_rows
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.parts import Parts, build
@@ -21,7 +21,7 @@ from outcome_rl.grpo.run.display import Display
 from outcome_rl.grpo.run.evaluation import evaluate
 from outcome_rl.grpo.run.run_lock import Interrupted, collect_signals
 from outcome_rl.grpo.types import EngineDied, Sample
-from outcome_rl.stale_sampler import SamplerCheck
+from outcome_rl.sampler.stale import SamplerCheck
 from outcome_rl.toy.task import ABOUT
 
 logger = logging.getLogger(__name__)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
+from outcome_rl.exploration.traces import key_text
 from outcome_rl.outcomes.answer_mask import Tokenizer, decode_completion
 from outcome_rl.outcomes.extraction.answer import Answer
-from outcome_rl.traces import key_text
 
 
 class Message(NamedTuple):

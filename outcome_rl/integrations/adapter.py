@@ -13,7 +13,7 @@ from outcome_rl.exploration.scored import Scored
 from outcome_rl.metrics import validation_metrics
 from outcome_rl.outcomes.answer_mask import Tokenizer
 from outcome_rl.outcomes.batch import Batch
-from outcome_rl.stale_sampler import warn_of_identical
+from outcome_rl.sampler.stale import warn_of_identical
 from outcome_rl_kernels.advantages.groups import Scale
 from outcome_rl_kernels.loss.types import AnswerMaskMode
 

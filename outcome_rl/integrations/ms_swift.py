@@ -21,10 +21,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from outcome_rl.exploration.explorer import Explorer
+from outcome_rl.files.rows import filled_text, id_source
 from outcome_rl.integrations.adapter import explorer_without_mask, golds_of_all, score
 from outcome_rl.outcomes.batch import Batch
 from outcome_rl.outcomes.keys import question_id
-from outcome_rl.rows import filled_text, id_source
 from outcome_rl_kernels.advantages.groups import Scale
 
 _SCALES: dict[str, Scale] = {"group": "std", "none": "none"}

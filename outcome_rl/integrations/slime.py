@@ -20,12 +20,12 @@ from typing import Any
 
 import torch
 
+from outcome_rl.files.rows import filled_text, id_source
 from outcome_rl.integrations.adapter import explorer_without_mask, golds_of_all, last_turn, score
 from outcome_rl.outcomes.answer_mask import Tokenizer, answer_spans, decode_completion
 from outcome_rl.outcomes.batch import Batch
 from outcome_rl.outcomes.extraction.response import extract_answer
 from outcome_rl.outcomes.keys import question_id
-from outcome_rl.rows import filled_text, id_source
 from outcome_rl_kernels.advantages.groups import Scale
 
 _ESTIMATORS = ("grpo", "gspo", "cispo")  # which take the processed reward as the advantage of every token

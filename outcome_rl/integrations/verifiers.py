@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.exploration.scored import Scored
+from outcome_rl.files.rows import filled_text
 from outcome_rl.integrations.adapter import check_mask_mode, means, score, validation
 from outcome_rl.isolation.grader import MAX_LOGGED_CHARS, MathVerifyPool
 from outcome_rl.outcomes.answer_mask import Tokenizer, decode_completion
@@ -26,7 +27,6 @@ from outcome_rl.outcomes.batch import Batch
 from outcome_rl.outcomes.keys import equivalent
 from outcome_rl.outcomes.matcher import can_vote
 from outcome_rl.outcomes.refutation import refuted
-from outcome_rl.rows import filled_text
 from outcome_rl_kernels.advantages.groups import Scale
 
 if TYPE_CHECKING:

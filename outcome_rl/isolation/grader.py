@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
+from outcome_rl.isolation.process_memory import peak_mib
 from outcome_rl.isolation.worker_pool import WorkerPool
-from outcome_rl.process_memory import peak_mib
 
 logger = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from outcome_rl.grpo.config.load import default_values, leaves
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.run.evaluation import MACRO_TEST, MACRO_VALIDATION, best_steps
 from outcome_rl.settings import settings_of
-from outcome_rl.tables import print_table
-from outcome_rl.terminal import printable
+from outcome_rl.terminal.tables import print_table
+from outcome_rl.terminal.text import printable
 from outcome_rl.tools.runs import Run, read_run
 from outcome_rl.tools.verdicts import LEAST_UNITS, Case, judge, per_unit
 

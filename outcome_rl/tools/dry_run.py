@@ -8,6 +8,7 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
+from outcome_rl.files.rows import SUFFIXES
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.data.problems import BatchOrder, load_problems
@@ -21,7 +22,6 @@ from outcome_rl.grpo.run.checkpoint import check_same_run, find_run, read_state
 from outcome_rl.grpo.run.evaluation import EvaluationPlan
 from outcome_rl.grpo.run.open_explorer import new_explorer
 from outcome_rl.grpo.run.tracking import check_loggers
-from outcome_rl.rows import SUFFIXES
 from outcome_rl.tools.memory import MemoryEstimate, estimate_memory, memory_lines
 
 

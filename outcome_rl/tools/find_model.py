@@ -3,7 +3,7 @@
 import warnings
 from pathlib import Path
 
-from outcome_rl.files import MANIFEST, is_missing_folder
+from outcome_rl.files.atomic import MANIFEST, is_missing_folder
 from outcome_rl.grpo.run.checkpoint import CHECKPOINTS, check_checkpoint, latest_checkpoint
 
 

@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 
 from outcome_rl.analyze import classify_samples
+from outcome_rl.files.samples import Question, read_sample_file
 from outcome_rl.grpo.types import ProblemSet
 from outcome_rl.outcomes.keys import NO_ANSWER
 from outcome_rl.outcomes.kinds import OutcomeKind, Progress
-from outcome_rl.sample_files import Question, read_sample_file
 from outcome_rl.tools.sample import Sampler
 
 FIRST_ROUND = 8

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from outcome_rl.analyze import QuestionReport
-from outcome_rl.files import write_rows, write_text
+from outcome_rl.files.atomic import write_text
+from outcome_rl.files.jsonl import write_rows
 
 
 def write_questions(files: Mapping[str, Sequence[QuestionReport]], out: Path) -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from outcome_rl.exploration.config import method_words
-from outcome_rl.files import write_text
+from outcome_rl.files.atomic import write_text
 from outcome_rl.grpo.run.checkpoint import CHECKPOINTS, latest_checkpoint
-from outcome_rl.tables import counted, print_table
-from outcome_rl.terminal import printable
+from outcome_rl.terminal.tables import counted, print_table
+from outcome_rl.terminal.text import printable
 from outcome_rl.tools.runs import Comparison, Run, read_run
 from outcome_rl.tools.sample_table import print_samples
 from outcome_rl.tools.unsolved import find_unsolved

@@ -13,7 +13,8 @@ from statistics import fmean
 from typing import Any, cast
 
 from outcome_rl.analyze import Report
-from outcome_rl.files import drop_partial_row, fingerprint, read_rows, write_json
+from outcome_rl.files.atomic import fingerprint, write_json
+from outcome_rl.files.jsonl import drop_partial_row, read_rows
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.data.problems import derive_seed, load_problems

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from outcome_rl.analyze import QuestionReport
 from outcome_rl.metrics import diff_at_k, ks_up_to, pass_at_k
-from outcome_rl.tables import counted, print_table
+from outcome_rl.terminal.tables import counted, print_table
 from outcome_rl.tools.verdicts import estimate
 
 Measure = Callable[[QuestionReport], float]

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from outcome_rl.terminal import printable
+from outcome_rl.terminal.text import printable
 
 
 def print_samples(rows: Sequence[Mapping[str, Any]], console: Console | None = None) -> None:

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from outcome_rl import cli
 from outcome_rl.grpo.run.display import Display
-from outcome_rl.terminal import printable
+from outcome_rl.terminal.text import printable
 from outcome_rl.tools.sample_table import print_samples
 
 TITLE = "\x1b]0;owned\x07"  # sets the title of the window

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from outcome_rl import Explorer, files
+from outcome_rl import Explorer
 from outcome_rl.exploration.saved import read_unreplaced
+from outcome_rl.files import atomic
 
 CALLS = [
     "open",
@@ -78,7 +79,7 @@ def save(explorer: Explorer, folder: Path, faults: Faults) -> bool:
 )
 def test_no_fault_leaves_no_state(exchange: bool, kill: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not exchange:
-        monkeypatch.setattr(files.ctypes, "CDLL", lambda name: object())  # a file system without RENAME_EXCHANGE
+        monkeypatch.setattr(atomic.ctypes, "CDLL", lambda name: object())  # a file system without RENAME_EXCHANGE
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # slow, and only a power failure needs it
     old, new, third = explorer_after(1), explorer_after(2), explorer_after(3)
     totals = [int(one.counts.total()) for one in (old, new)]
@@ -115,7 +116,7 @@ def test_a_file_that_shrinks_while_it_is_read_is_read_again(tmp_path: Path) -> N
 
 
 def test_reads_beside_writers_that_need_two_renames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files.ctypes, "CDLL", lambda name: object())
+    monkeypatch.setattr(atomic.ctypes, "CDLL", lambda name: object())
     folder, states = tmp_path / "state", [explorer_after(steps) for steps in (1, 40)]  # of different sizes
     states[0].save(folder)
     errors: list[BaseException] = []

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from outcome_rl import ExplorationConfig, Explorer
 from outcome_rl.exploration.saved import COUNTS_FILE, STATE_FILE
-from outcome_rl.files import MANIFEST, seal_folder
+from outcome_rl.files.atomic import MANIFEST, seal_folder
 
 
 def facts(explorer: Explorer) -> dict[str, Any]:

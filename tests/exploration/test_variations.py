@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from outcome_rl import ExplorationConfig, Explorer, Groups, group_advantages, question_key, register_bonus
 from outcome_rl.exploration.saved import COUNTS_FILE, STATE_FILE
-from outcome_rl.files import atomic_folder, seal_folder
+from outcome_rl.files.atomic import atomic_folder, seal_folder
 from outcome_rl_kernels.advantages.bonuses import BONUSES, raw_bonus
 from outcome_rl_kernels.advantages.estimators import ADV_ESTIMATORS
 

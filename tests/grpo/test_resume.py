@@ -20,7 +20,7 @@ from grpo_runs import STREAMS, MakeConfig, MakeOverrides, Process, assert_same_r
 from stopped_program import Stop
 
 from outcome_rl.exploration import saved
-from outcome_rl.files import MANIFEST, seal_folder
+from outcome_rl.files.atomic import MANIFEST, seal_folder
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.parts import build

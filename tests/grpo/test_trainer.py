@@ -24,7 +24,7 @@ from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.parts import build
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint
 from outcome_rl.grpo.trainer import Trainer, train
-from outcome_rl.stale_sampler import rounding_limit
+from outcome_rl.sampler.stale import rounding_limit
 from outcome_rl.toy import DialectTask
 from outcome_rl_kernels import OutcomeCounts
 

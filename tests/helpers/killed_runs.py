@@ -30,7 +30,7 @@ def train_with_trl(folder: Path, fatal: int = sys.maxsize) -> None:
     from datasets import Dataset
     from trl_runs import is_right, make_trainer
 
-    from outcome_rl.files import drop_partial_row
+    from outcome_rl.files.jsonl import drop_partial_row
     from outcome_rl.toy import DialectTask, policy_dir
 
     torch.set_num_threads(1)

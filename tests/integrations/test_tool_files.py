@@ -9,8 +9,8 @@ from trl_runs import make_trainer
 
 from outcome_rl import question_id
 from outcome_rl.analyze import analyze_file
+from outcome_rl.files.samples import SampleFile, read_sample_file
 from outcome_rl.outcomes.matcher import OutcomeMatcher
-from outcome_rl.sample_files import SampleFile, read_sample_file
 
 
 def read(path: Path) -> SampleFile:

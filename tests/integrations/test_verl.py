@@ -32,10 +32,10 @@ from verl.workers.rollout.base import _ROLLOUT_REGISTRY  # noqa: E402
 from verl.workers.utils.losses import ppo_loss  # noqa: E402
 from verl_runs import EXPLORE, make_trainer, verl_config  # noqa: E402
 
+from experiments.figures.histories import read_histories  # noqa: E402
 from outcome_rl import ExplorationConfig, group_advantages  # noqa: E402
 from outcome_rl.integrations.verl import algorithms, plugin  # noqa: E402
 from outcome_rl.integrations.verl.trainer import prepare, read_settings  # noqa: E402
-from experiments.figures.histories import read_histories  # noqa: E402
 
 AGGREGATIONS = ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 

@@ -13,7 +13,7 @@ from command_line import Result, invoke
 
 from outcome_rl import ExplorationConfig, Explorer, cli
 from outcome_rl.exploration.saved import STATE_FILE
-from outcome_rl.files import seal_folder
+from outcome_rl.files.atomic import seal_folder
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint
 from outcome_rl.settings import Setting, settings_of

@@ -10,13 +10,13 @@ import pytest
 from command_line import invoke
 
 from outcome_rl import cli
+from outcome_rl.files.samples import read_sample_file
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.types import Problem, ProblemSet, Rollout
 from outcome_rl.outcomes.kinds import Progress
 from outcome_rl.outcomes.matcher import OutcomeMatcher
-from outcome_rl.sample_files import read_sample_file
 from outcome_rl.tools.hard_set import Statistics, find_hard
 from outcome_rl.tools.sample import Sampler
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from outcome_rl.analyze import analyze_file
+from outcome_rl.files.samples import read_sample_file
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.data.problems import load_problems
@@ -19,7 +20,6 @@ from outcome_rl.grpo.rollout.engine import check_engine
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.types import ProblemSet, Rollout
 from outcome_rl.outcomes.extraction.response import extract_answer
-from outcome_rl.sample_files import read_sample_file
 from outcome_rl.tools.sample import Sampler, average_report, open_sampler, sampling_config
 
 N = SamplingConfig(n=4)

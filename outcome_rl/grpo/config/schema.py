@@ -61,7 +61,7 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Problems, from files that `outcome_rl.rows` reads, "toy:train|validation|test", or Hugging Face datasets
+    """Problems, from files that `outcome_rl.files.rows` reads, "toy:train|validation|test", or Hugging Face datasets
     "name[:config]@split".
     """
 

@@ -9,9 +9,7 @@ from typing import Any, cast
 
 import torch
 
-from outcome_rl.grpo.config.schema import DataConfig
-from outcome_rl.grpo.types import Message, Problem, ProblemSet
-from outcome_rl.rows import (
+from outcome_rl.files.rows import (
     ANSWER_COLUMNS,
     ID_COLUMNS,
     PROMPT_COLUMNS,
@@ -22,6 +20,8 @@ from outcome_rl.rows import (
     id_of_row,
     read_objects,
 )
+from outcome_rl.grpo.config.schema import DataConfig
+from outcome_rl.grpo.types import Message, Problem, ProblemSet
 from outcome_rl.toy import DialectTask
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from outcome_rl.causal_lm import Head, decoder, end_token_ids, read_head
-from outcome_rl.files import is_missing_folder
+from outcome_rl.files.atomic import is_missing_folder
 from outcome_rl.grpo.config.schema import ModelConfig
 from outcome_rl.grpo.distributed import choose_device
 from outcome_rl.grpo.model.dtype import warn_if_slow, with_dtype

@@ -23,7 +23,7 @@ from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.engine import RolloutEngine, check_complete, checked, generate
 from outcome_rl.grpo.types import EngineDied, Fetch, Problem, ProblemSet, Prompts, Rollout, Sample
 from outcome_rl.outcomes.answer_mask import answer_spans
-from outcome_rl.stale_sampler import warn_of_identical
+from outcome_rl.sampler.stale import warn_of_identical
 
 
 class Collected(NamedTuple):

@@ -11,7 +11,7 @@ from outcome_rl.grpo.config.schema import SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.sampling import sample_seeds
 from outcome_rl.grpo.types import Prompts
-from outcome_rl.vllm_kept import kept_limit
+from outcome_rl.sampler.vllm_kept import kept_limit
 
 SHARED_MEMORY = Path("/dev/shm")
 _PREFIX = "outcome-rl-weights-"

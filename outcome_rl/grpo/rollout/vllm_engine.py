@@ -29,7 +29,7 @@ from outcome_rl.grpo.rollout.engine import RolloutEngine
 from outcome_rl.grpo.rollout.handover import Handover, kept_limit_of, vllm_requests
 from outcome_rl.grpo.rollout.vllm_reaper import MARK, start_reaper
 from outcome_rl.grpo.types import EngineDied, Fetch, Prompts, Rollout
-from outcome_rl.vllm_kept import kept_tokens
+from outcome_rl.sampler.vllm_kept import kept_tokens
 
 T = TypeVar("T")
 OLDEST, NEWEST = (0, 28), (0, 33)  # 0.28 is the first whose backends all have a sender for the trainer

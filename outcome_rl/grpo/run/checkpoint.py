@@ -19,7 +19,7 @@ from typing import Any, NotRequired, TypedDict
 
 from outcome_rl.declared import check_types
 from outcome_rl.exploration.config import without_removed
-from outcome_rl.files import (
+from outcome_rl.files.atomic import (
     atomic_folder,
     check_folder,
     remove_folder,

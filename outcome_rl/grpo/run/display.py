@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from outcome_rl.outcomes.kinds import Progress as Report
-from outcome_rl.terminal import printable
+from outcome_rl.terminal.text import printable
 
 _PLAIN_LINES = 30  # approximate number of step lines of a run without a terminal
 _BAR, _TIME_LEFT = 8, 7  # characters that the bar needs at least, and those of the time left

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from outcome_rl.files import read_rows, write_rows
+from outcome_rl.exploration.traces import sample_table
+from outcome_rl.files.jsonl import read_rows, write_rows
 from outcome_rl.grpo.run.tracking import ID_FILE, Tracker
-from outcome_rl.traces import sample_table
 
 STREAMS = ("metrics", "evaluations", "samples")
 

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from outcome_rl.files import write_text
+from outcome_rl.files.atomic import write_text
 from outcome_rl.grpo.config.schema import TrainConfig
 
 ID_FILE = "tracking_id"

@@ -21,7 +21,7 @@ from outcome_rl.exploration.scored import Scored
 from outcome_rl.integrations.adapter import Turn, answer_mask, outcome_turn
 from outcome_rl.outcomes.answer_mask import decode_completion
 from outcome_rl.outcomes.batch import Batch
-from outcome_rl.stale_sampler import warn_of_identical
+from outcome_rl.sampler.stale import warn_of_identical
 from outcome_rl_kernels.advantages.groups import Scale
 
 

@@ -20,10 +20,10 @@ from typing import Any, ClassVar, cast
 
 from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.exploration.scored import Scored
+from outcome_rl.files.rows import id_source
 from outcome_rl.integrations.adapter import explorer_without_mask, golds_of_all, score
 from outcome_rl.integrations.trl.columns import Columns
 from outcome_rl.outcomes.batch import Batch
-from outcome_rl.rows import id_source
 
 
 class ExplorationMixin:

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from outcome_rl.files.rows import ANSWER_COLUMNS, ID_COLUMNS, filled_text, id_of_row, id_source
 from outcome_rl.outcomes.extraction.response import final_answer
 from outcome_rl.outcomes.keys import canonical_text, question_id
 from outcome_rl.outcomes.kinds import golds_differ
-from outcome_rl.rows import ANSWER_COLUMNS, ID_COLUMNS, filled_text, id_of_row, id_source
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from outcome_rl.integrations.trl.fused_loss import KEPT, add_policy_loss, head_autocast, head_input, support_of
-from outcome_rl.vllm_kept import kept_limit, kept_tokens
+from outcome_rl.sampler.vllm_kept import kept_limit, kept_tokens
 from outcome_rl_kernels import linear_logprobs
 
 if TYPE_CHECKING:

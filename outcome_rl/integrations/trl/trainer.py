@@ -20,6 +20,7 @@ from outcome_rl.causal_lm import read_head
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.exploration.explorer import Explorer, device_of_counts
 from outcome_rl.exploration.scored import Scored
+from outcome_rl.exploration.traces import trace
 from outcome_rl.integrations.adapter import outcome_turn, validation, with_disagreement
 from outcome_rl.integrations.trl.advantages import exploration_advantages
 from outcome_rl.integrations.trl.checkpoints import newest_checkpoint
@@ -29,8 +30,7 @@ from outcome_rl.integrations.trl.fused_loss import KEPT, add_policy_loss, check_
 from outcome_rl.integrations.trl.kept_tokens import check_kept, keep_tokens, kept_logps, padded, truncates
 from outcome_rl.outcomes.answer_mask import decode_completion
 from outcome_rl.outcomes.batch import Batch
-from outcome_rl.stale_sampler import SamplerCheck
-from outcome_rl.traces import trace
+from outcome_rl.sampler.stale import SamplerCheck
 from outcome_rl.version import __version__
 from outcome_rl_kernels.advantages.estimators import check_group_size
 from outcome_rl_kernels.checks import did_you_mean

@@ -19,7 +19,9 @@ from torch import Tensor
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.exploration.scored import Scored
-from outcome_rl.files import standing
+from outcome_rl.exploration.traces import sample_table, trace
+from outcome_rl.files.atomic import standing
+from outcome_rl.files.rows import find, id_of_row, id_source
 from outcome_rl.integrations.adapter import (
     answer_mask,
     check_mask_mode,
@@ -35,9 +37,7 @@ from outcome_rl.integrations.verl.algorithms import batch_in_hand
 from outcome_rl.outcomes import keys
 from outcome_rl.outcomes.answer_mask import decode_completion
 from outcome_rl.outcomes.batch import Batch
-from outcome_rl.rows import find, id_of_row, id_source
-from outcome_rl.stale_sampler import SamplerCheck
-from outcome_rl.traces import sample_table, trace
+from outcome_rl.sampler.stale import SamplerCheck
 from outcome_rl.version import __version__
 from outcome_rl_kernels.advantages.groups import Scale
 

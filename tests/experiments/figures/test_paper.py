@@ -23,7 +23,7 @@ from experiments.figures.histories import History, read_histories
 from experiments.figures.paper import _text, measure, page
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.grpo.trainer import train
-from outcome_rl.terminal import printable
+from outcome_rl.terminal.text import printable
 
 SOLVED = "exploration/solved_fraction"
 

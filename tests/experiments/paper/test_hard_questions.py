@@ -10,7 +10,7 @@ from experiments.paper import hard_questions
 from experiments.paper.base import Base
 from experiments.paper.measures import Results
 from experiments.paper.plan import FORGETTING, HARD_ESTIMATORS, Cell, Plan
-from outcome_rl.files import read_rows, write_rows
+from outcome_rl.files.jsonl import read_rows, write_rows
 from outcome_rl.toy import DialectTask
 
 

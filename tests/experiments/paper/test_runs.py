@@ -34,7 +34,7 @@ from experiments.paper.plan import (
     Cell,
     Plan,
 )
-from outcome_rl.files import read_rows
+from outcome_rl.files.jsonl import read_rows
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint
 from outcome_rl.grpo.trainer import train

@@ -8,7 +8,7 @@ from experiments.judged import interval
 from experiments.smollm2 import countdown, study
 from experiments.smollm2.countdown import METHODS, PLAN, ROWS, STUDY, Plan
 from experiments.smollm2.study import Row
-from outcome_rl.files import read_rows
+from outcome_rl.files.jsonl import read_rows
 
 
 def test_the_plan_is_what_it_says() -> None:

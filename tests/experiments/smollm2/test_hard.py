@@ -8,7 +8,7 @@ import pytest
 
 from experiments.smollm2 import hard, study
 from experiments.smollm2.hard import METHODS, PLAN, ROWS, STUDY, Plan
-from outcome_rl.files import read_rows
+from outcome_rl.files.jsonl import read_rows
 from outcome_rl.tools.verdicts import LEVEL
 
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from experiments.smollm2.without_boxes import main, prompts
-from outcome_rl.files import write_rows
+from outcome_rl.files.jsonl import write_rows
 
 
 def test_shares_are_of_each_kind_and_of_complete_responses(tmp_path: Path) -> None:

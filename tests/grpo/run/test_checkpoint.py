@@ -184,7 +184,7 @@ def test_a_kill_while_an_old_one_is_removed_leaves_no_half_of_it(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("outcome_rl.files.shutil.rmtree", killed)
+        patched.setattr("outcome_rl.files.atomic.shutil.rmtree", killed)
         with pytest.raises(KeyboardInterrupt):
             write_checkpoint(tmp_path, 2, fill_with("two"), keep=1)
     assert latest_checkpoint(tmp_path) == tmp_path / "global_step_2"
@@ -251,7 +251,7 @@ def test_a_kill_while_the_best_are_marked_leaves_the_old_mark(tmp_path: Path, mo
     def killed(*paths: Path) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("outcome_rl.files.os.replace", killed)
+    monkeypatch.setattr("outcome_rl.files.atomic.os.replace", killed)
     with pytest.raises(KeyboardInterrupt):
         mark_best(tmp_path, {"pass@1": (1, 0.7)})
     assert read_best(tmp_path) == before

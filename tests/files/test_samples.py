@@ -11,8 +11,8 @@ import pytest
 from outcome_rl import question_id
 from outcome_rl.analyze import analyze_file
 from outcome_rl.cli import main
+from outcome_rl.files.samples import NAMES, TOOLS, Fields, SampleFile, read_sample_file
 from outcome_rl.outcomes.matcher import OutcomeMatcher
-from outcome_rl.sample_files import NAMES, TOOLS, Fields, SampleFile, read_sample_file
 
 
 def read(path: Path, **options: Any) -> SampleFile:

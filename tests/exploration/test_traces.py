@@ -1,7 +1,7 @@
 """Tables of samples hold what the batch was scored with."""
 
 from outcome_rl import Explorer
-from outcome_rl.traces import key_text, trace
+from outcome_rl.exploration.traces import key_text, trace
 
 
 def test_a_trace_has_what_was_scored() -> None:

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from outcome_rl.rows import as_text, find, first_field, id_of_row, read_objects
+from outcome_rl.files.rows import as_text, find, first_field, id_of_row, read_objects
 
 ROWS = [{"id": "a", "n": 1, "inner": {"x": "\u2028 é"}}, {"id": "b", "n": 2, "inner": {"x": "[{"}}]
 

@@ -2,11 +2,10 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from outcome_rl.outcomes.kinds import Progress
-from outcome_rl.terminal import printable
+from outcome_rl.terminal.text import printable
 
 
 def only_our_progress() -> None:
@@ -17,7 +16,7 @@ def only_our_progress() -> None:
 
 
 @contextmanager
-def show_progress(label: str, unit: str) -> Iterator[Progress]:
+def show_progress(label: str, unit: str) -> Iterator[Callable[[int, int], None]]:
     """Show a line that counts up on a terminal; elsewhere print lines, one at once and then one every ten seconds."""
     in_place, label = sys.stderr.isatty(), printable(label)
     begin, end, seconds = ("\r", "\x1b[K", 0.1) if in_place else ("", "\n", 10.0)

@@ -7,7 +7,7 @@ import warnings
 import pytest
 import torch
 
-from outcome_rl.stale_sampler import SamplerCheck, rounding_limit, warn_of_identical
+from outcome_rl.sampler.stale import SamplerCheck, rounding_limit, warn_of_identical
 
 
 @pytest.mark.parametrize(

@@ -12,58 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outcome_rl import files
-from outcome_rl.files import (
+from outcome_rl.files import atomic
+from outcome_rl.files.atomic import (
     atomic_file,
     atomic_folder,
     check_folder,
-    drop_partial_row,
     is_missing_folder,
-    read_rows,
     remove_folder,
     remove_unfinished,
     seal_folder,
     write_json,
-    write_rows,
     write_text,
 )
-
-
-def test_a_missing_file(tmp_path: Path) -> None:
-    assert list(read_rows(tmp_path / "none.jsonl")) == []
-    drop_partial_row(tmp_path / "none.jsonl")
-    assert list(tmp_path.iterdir()) == []
-
-
-TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
-
-
-@settings(deadline=None)  # it waits for the disk
-@given(
-    rows=st.lists(st.dictionaries(TEXT, TEXT | st.floats(allow_nan=False) | st.none()), max_size=5),
-    cut=st.integers(0, 9),
-)
-def test_rows_come_back_and_a_partial_one_is_left_out(
-    rows: list[dict[str, object]], cut: int, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
-    write_rows(path, rows)
-    assert list(read_rows(path)) == rows
-    with path.open("a") as file:
-        file.write(json.dumps({"partial": "row"})[:cut])
-    assert list(read_rows(path)) == rows
-    drop_partial_row(path)
-    whole = path.read_bytes()
-    write_rows(path, rows)
-    assert path.read_bytes() == whole
-
-
-@pytest.mark.parametrize("line", [b"{", b"\xff", b"[" * 200_000])
-def test_a_damaged_row_is_named(tmp_path: Path, line: bytes) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_bytes(b'{"step": 1}\n' + line + b"\n")
-    with pytest.raises(ValueError, match=r"rows\.jsonl, row 2 is damaged: .*Remove this row"):
-        list(read_rows(path))
 
 
 @settings(deadline=None)  # it writes files
@@ -142,14 +102,14 @@ def test_a_scratch_file_keeps_the_suffix(tmp_path: Path) -> None:
 def test_scratch_files_of_living_writers_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process number says nothing of another machine's; a day without a change does."""
     with monkeypatch.context() as patched:
-        patched.setattr(files, "_place", lambda: "elsewhere")
-        patched.setattr(files.os, "getpid", lambda: 2**22 + 1)  # no process here has it
-        theirs = files._scratch(tmp_path / "x")
+        patched.setattr(atomic, "_place", lambda: "elsewhere")
+        patched.setattr(atomic.os, "getpid", lambda: 2**22 + 1)  # no process here has it
+        theirs = atomic._scratch(tmp_path / "x")
         theirs.touch()
-    files._scratch(tmp_path / "x")
+    atomic._scratch(tmp_path / "x")
     assert theirs.exists()
     os.utime(theirs, (0, 0))
-    files._scratch(tmp_path / "x")
+    atomic._scratch(tmp_path / "x")
     assert not theirs.exists()
 
 
@@ -162,7 +122,8 @@ def test_names_with_one_end_have_separate_scratch_files(tmp_path: Path) -> None:
 
 
 def test_standard_output_is_written_to_even_if_it_is_a_file(tmp_path: Path) -> None:
-    code = "from outcome_rl.files import write_text; print('before', flush=True); write_text('/dev/stdout', 'text\\n')"
+    write = "print('before', flush=True); write_text('/dev/stdout', 'text\\n')"
+    code = f"from outcome_rl.files.atomic import write_text; {write}"
     with (tmp_path / "out").open("a") as out:
         subprocess.run([sys.executable, "-c", code], stdout=out, check=True)
     assert (tmp_path / "out").read_text() == "before\ntext\n"
@@ -189,7 +150,7 @@ def content(folder: Path) -> str:
 @pytest.mark.parametrize("exchange", [True, False], ids=["one step", "two renames"])
 def test_a_folder_is_replaced(exchange: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not exchange:
-        monkeypatch.setattr("outcome_rl.files.ctypes.CDLL", lambda name: object())  # a system without renameat2
+        monkeypatch.setattr("outcome_rl.files.atomic.ctypes.CDLL", lambda name: object())  # a system without renameat2
     for text in ("old", "new"):
         with atomic_folder(tmp_path / "x", replace=True) as scratch:
             fill(scratch, text)
@@ -235,7 +196,7 @@ def test_a_folder_is_removed_under_another_name(tmp_path: Path, monkeypatch: pyt
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("outcome_rl.files.shutil.rmtree", killed)
+        patched.setattr("outcome_rl.files.atomic.shutil.rmtree", killed)
         with pytest.raises(KeyboardInterrupt):
             remove_folder(tmp_path / "x")
     assert not (tmp_path / "x").exists()
@@ -249,7 +210,7 @@ def test_a_folder_is_removed_under_another_name(tmp_path: Path, monkeypatch: pyt
 KILLED = """
 import os, shutil, sys
 from pathlib import Path
-from outcome_rl import files
+from outcome_rl.files import atomic
 place, number = Path(sys.argv[1]), int(sys.argv[2])
 calls = 0
 def killing(call):
@@ -260,7 +221,7 @@ def killing(call):
             os._exit(9)
         return call(*arguments, **options)
     return counted
-for module, name in ((os, "fsync"), (os, "replace"), (Path, "rename"), (files, "_exchange"), (shutil, "rmtree")):
+for module, name in ((os, "fsync"), (os, "replace"), (Path, "rename"), (atomic, "_exchange"), (shutil, "rmtree")):
     setattr(module, name, killing(getattr(module, name)))
 """
 
@@ -287,7 +248,7 @@ def test_a_kill_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
         write_text(tmp_path / "x", "old")
 
     write_text(tmp_path / "x", "old")
-    assert kill_at_every_step(tmp_path / "x", "files.write_text(place, 'new')", check) == 3
+    assert kill_at_every_step(tmp_path / "x", "atomic.write_text(place, 'new')", check) == 3
     assert seen == ["old", "old", "new", "new"]
 
 
@@ -309,7 +270,7 @@ def test_a_kill_leaves_the_old_folder_or_the_new_one(exists: bool, tmp_path: Pat
 
     start()
     script = """
-with files.atomic_folder(place, replace=True) as scratch:
+with atomic.atomic_folder(place, replace=True) as scratch:
     (scratch / "inner").mkdir()
     (scratch / "inner" / "a").write_text("new")
     (scratch / "b").write_text("new")
@@ -321,9 +282,8 @@ with files.atomic_folder(place, replace=True) as scratch:
 
 
 def test_several_processes_may_write_one_file(tmp_path: Path) -> None:
-    script = (
-        "import sys; from outcome_rl.files import write_text\nfor n in range(50): write_text(sys.argv[1], 'x' * 5000)"
-    )
+    writes = "for n in range(50): write_text(sys.argv[1], 'x' * 5000)"
+    script = f"import sys; from outcome_rl.files.atomic import write_text\n{writes}"
     command = [sys.executable, "-c", script, str(tmp_path / "x")]
     processes = [subprocess.Popen(command) for _ in range(2)]
     assert [process.wait() for process in processes] == [0, 0]

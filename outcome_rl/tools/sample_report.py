@@ -1,30 +1,16 @@
-"""Results of a command in tables, on stdout."""
+"""Reports of files of samples, on the terminal."""
 
-import json
 import shutil
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from outcome_rl.files import write_json
-from outcome_rl.terminal import printable
-
-if TYPE_CHECKING:
-    from outcome_rl.analyze import Report
+from outcome_rl.analyze import Report
+from outcome_rl.terminal.tables import counted, print_table
+from outcome_rl.terminal.text import printable
 
 
-def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: bool = False) -> None:
-    """Print rows of cells in columns, aligned to the right for `numbers`, and an empty line after them."""
-    table = [[printable(cell) for cell in row] for row in (header, *rows)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for row in table:
-        cells = (cell.rjust(width) if numbers else cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        print("  ".join(cells).rstrip())
-    print()
-
-
-def print_reports(reports: Mapping[str, "Report"]) -> None:
+def print_reports(reports: Mapping[str, Report]) -> None:
     """Print the metrics of each file of samples: facts within the terminal's width, and a table over k."""
     columns = shutil.get_terminal_size().columns
     for file, report in reports.items():
@@ -55,12 +41,7 @@ def print_reports(reports: Mapping[str, "Report"]) -> None:
             print()
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, such as "1 question" and "2 questions"."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _facts(file: str, report: "Report") -> list[str]:
+def _facts(file: str, report: Report) -> list[str]:
     facts = [
         f"{printable(Path(file).name)}: {counted(report['n_questions'], 'question')}, "
         f"{counted(report['n_samples'], 'sample')}",
@@ -79,24 +60,3 @@ def _facts(file: str, report: "Report") -> list[str]:
     if report["unscored_questions"]:
         facts.append(f"{len(report['unscored_questions'])} not scored: unusable gold")
     return facts
-
-
-def checked_output(option: str, out: Path | None) -> Path | None:
-    """Return the absolute path of a file to write; refuse one that could not be written at the end."""
-    if out is None or out == Path("-"):
-        return out
-    if not out.absolute().parent.is_dir():
-        raise FileNotFoundError(f"{option} {out}: the folder {out.parent} does not exist.")
-    if out.is_dir():
-        raise IsADirectoryError(f"{option} {out} is a folder; give a file")
-    return out.absolute()
-
-
-def print_result(result: Any, json_out: Path | None, print_tables: Callable[[], None]) -> None:
-    """Print the tables of a result and write it as JSON, or print the JSON alone for `--json -`."""
-    if json_out == Path("-"):
-        print(json.dumps(result, indent=2))
-        return
-    print_tables()
-    if json_out is not None:
-        write_json(json_out, result)

@@ -1,11 +1,8 @@
-"""Text that a terminal may show, errors on one line, and commands with their arguments."""
+"""Text that a terminal may show, and errors on one line."""
 
-import argparse
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from operator import methodcaller
-from typing import Any, TypeVar
 from unicodedata import category
 
 from outcome_rl.extras import missing_extra
@@ -13,9 +10,6 @@ from outcome_rl.extras import missing_extra
 # Categories of Unicode: controls (ESC and the 8-bit ones start commands to a terminal), formats (they hide text or show
 # it in another order), separators of lines, and surrogates, which no encoding can write.
 _HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-Run = TypeVar("Run", bound=Callable[..., None])
-Argument = Callable[[argparse.ArgumentParser], object]
-COMMANDS: list[tuple[str, str, str, tuple[Argument, ...], Callable[..., None]]] = []  # as `command` gets them
 
 
 def printable(text: str) -> str:
@@ -49,25 +43,3 @@ def _one_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return printable(f"{error.filename}: {error.strerror}")
     return printable(" ".join(str(error).split()))
-
-
-def at_least_one(text: str) -> int:
-    """Parse a positive integer, as the type of an argparse option."""
-    if not text.strip().isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number, at least 1; got {text!r}")
-    return int(text)
-
-
-def argument(*names: str, **options: Any) -> Argument:
-    """Return a function that adds this argument to a parser."""
-    return methodcaller("add_argument", *names, **options)
-
-
-def command(words: str, help: str, example: str, *arguments: Argument) -> Callable[[Run], Run]:
-    """Make a function a command, with an example call, arguments, and its docstring as the description."""
-
-    def registered(run: Run) -> Run:
-        COMMANDS.append((words, help, example, arguments, run))
-        return run
-
-    return registered

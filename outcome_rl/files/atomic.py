@@ -1,4 +1,4 @@
-"""Files that are complete or absent: atomic writes of files and folders, their digests, and this library's rows.
+"""Files that are complete or absent: atomic writes of files and folders, and their digests.
 
 Contents are written under a scratch name in the same folder, forced to disk, and then renamed, so that a kill, a full
 disk or a power failure leaves the old contents or the new ones. (The kernels' count snapshots do the same in
@@ -17,7 +17,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -255,43 +255,6 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
     """Write a value as indented JSON, atomically."""
     write_text(path, json.dumps(value, indent=2) + "\n")
-
-
-def write_rows(path: str | os.PathLike[str], rows: Iterable[Any]) -> None:
-    """Write a JSONL file, one value per line, atomically."""
-    with atomic_file(path) as scratch, scratch.open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(row) + "\n" for row in rows)
-
-
-def read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the JSONL rows that this library appended to a file; none if there is no file.
-
-    A last line without its line end is left out: a kill cut it short, or another process is writing it.
-
-    Raises:
-        ValueError: a row is not a JSON object.
-    """
-    if path.exists():
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                if not line.endswith(b"\n"):
-                    return
-                try:
-                    row = json.loads(line)
-                    if not isinstance(row, dict):
-                        raise ValueError(f"expected an object, got {type(row).__name__}")
-                except (ValueError, RecursionError) as error:
-                    raise ValueError(
-                        f"{path}, row {number} is damaged: {error}. Remove this row, or restore the file from a copy"
-                    ) from error
-                yield row
-
-
-def drop_partial_row(path: Path) -> None:
-    """Remove a last line without its line end, which a kill cut short, so that rows can be appended."""
-    if path.exists():
-        with path.open("rb+") as file:
-            file.truncate(sum(len(line) for line in file if line.endswith(b"\n")))
 
 
 def _sha256(path: Path) -> str:

@@ -1,0 +1,46 @@
+"""Files of rows that this library writes: JSON lines, of which a kill may cut the last one short."""
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from outcome_rl.files.atomic import atomic_file
+
+
+def write_rows(path: str | os.PathLike[str], rows: Iterable[Any]) -> None:
+    """Write a JSONL file, one value per line, atomically."""
+    with atomic_file(path) as scratch, scratch.open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+def read_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the JSONL rows that this library appended to a file; none if there is no file.
+
+    A last line without its line end is left out: a kill cut it short, or another process is writing it.
+
+    Raises:
+        ValueError: a row is not a JSON object.
+    """
+    if path.exists():
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if not line.endswith(b"\n"):
+                    return
+                try:
+                    row = json.loads(line)
+                    if not isinstance(row, dict):
+                        raise ValueError(f"expected an object, got {type(row).__name__}")
+                except (ValueError, RecursionError) as error:
+                    raise ValueError(
+                        f"{path}, row {number} is damaged: {error}. Remove this row, or restore the file from a copy"
+                    ) from error
+                yield row
+
+
+def drop_partial_row(path: Path) -> None:
+    """Remove a last line without its line end, which a kill cut short, so that rows can be appended."""
+    if path.exists():
+        with path.open("rb+") as file:
+            file.truncate(sum(len(line) for line in file if line.endswith(b"\n")))

@@ -1,0 +1,1 @@
+"""The terminal: commands and their arguments, text and errors, tables, and progress."""

@@ -1,0 +1,32 @@
+"""Commands with their arguments, for argparse."""
+
+import argparse
+from collections.abc import Callable
+from operator import methodcaller
+from typing import Any, TypeVar
+
+Run = TypeVar("Run", bound=Callable[..., None])
+Argument = Callable[[argparse.ArgumentParser], object]
+COMMANDS: list[tuple[str, str, str, tuple[Argument, ...], Callable[..., None]]] = []  # as `command` gets them
+
+
+def at_least_one(text: str) -> int:
+    """Parse a positive integer, as the type of an argparse option."""
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number, at least 1; got {text!r}")
+    return int(text)
+
+
+def argument(*names: str, **options: Any) -> Argument:
+    """Return a function that adds this argument to a parser."""
+    return methodcaller("add_argument", *names, **options)
+
+
+def command(words: str, help: str, example: str, *arguments: Argument) -> Callable[[Run], Run]:
+    """Make a function a command, with an example call, arguments, and its docstring as the description."""
+
+    def registered(run: Run) -> Run:
+        COMMANDS.append((words, help, example, arguments, run))
+        return run
+
+    return registered

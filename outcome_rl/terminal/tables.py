@@ -1,0 +1,45 @@
+"""Results of a command in tables, on stdout."""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from outcome_rl.files.atomic import write_json
+from outcome_rl.terminal.text import printable
+
+
+def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: bool = False) -> None:
+    """Print rows of cells in columns, aligned to the right for `numbers`, and an empty line after them."""
+    table = [[printable(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for row in table:
+        cells = (cell.rjust(width) if numbers else cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        print("  ".join(cells).rstrip())
+    print()
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, such as "1 question" and "2 questions"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def checked_output(option: str, out: Path | None) -> Path | None:
+    """Return the absolute path of a file to write; refuse one that could not be written at the end."""
+    if out is None or out == Path("-"):
+        return out
+    if not out.absolute().parent.is_dir():
+        raise FileNotFoundError(f"{option} {out}: the folder {out.parent} does not exist.")
+    if out.is_dir():
+        raise IsADirectoryError(f"{option} {out} is a folder; give a file")
+    return out.absolute()
+
+
+def print_result(result: Any, json_out: Path | None, print_tables: Callable[[], None]) -> None:
+    """Print the tables of a result and write it as JSON, or print the JSON alone for `--json -`."""
+    if json_out == Path("-"):
+        print(json.dumps(result, indent=2))
+        return
+    print_tables()
+    if json_out is not None:
+        write_json(json_out, result)
