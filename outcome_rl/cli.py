@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import NoReturn
 
 from outcome_rl.commands import add_commands
+from outcome_rl.terminal.arguments import HelpFormatter
 from outcome_rl.terminal.text import errors_on_one_line, printable
 from outcome_rl.version import __version__
 
@@ -63,7 +64,11 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = _Parser(
-        prog="outcome-rl", description="Outcome-based exploration for RL on reasoning models.", allow_abbrev=False
+        prog="outcome-rl",
+        description="Outcome-based exploration for RL on reasoning models.",
+        epilog="example:\n  outcome-rl train --config toy",
+        formatter_class=HelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from outcome_rl.files.samples import THRESHOLD
 from outcome_rl.grpo.config.presets import preset_names
-from outcome_rl.terminal.arguments import COMMANDS, argument, at_least_one, command
+from outcome_rl.terminal.arguments import COMMANDS, HelpFormatter, argument, at_least_one, command
 from outcome_rl.terminal.progress import only_our_progress, show_progress
 from outcome_rl.terminal.tables import checked_output, print_result, print_table
 from outcome_rl.terminal.text import printable
@@ -27,17 +27,17 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     groups = {"": commands}
     for words, help, example, arguments, run in COMMANDS:
         group, _, name = words.rpartition(" ")
+        epilog = f"example:\n  outcome-rl {example}"
         if group not in groups:
-            groups[group] = commands.add_parser(group, help=_GROUPS[group]).add_subparsers(
-                required=True, metavar="NAME"
+            about = _GROUPS[group]
+            parser = commands.add_parser(
+                group, help=about, description=f"{about.capitalize()}.", epilog=epilog, formatter_class=HelpFormatter
             )
-        presets = ["presets:", *(f"  {preset}" for preset in preset_names())] if OVERRIDES in arguments else []
+            groups[group] = parser.add_subparsers(required=True, metavar="NAME")
+        if words == "train":
+            epilog = "\n  ".join(["presets:", *preset_names()]) + f"\n\n{epilog}"
         parser = groups[group].add_parser(
-            name,
-            help=help,
-            description=inspect.getdoc(run),
-            epilog="\n".join([*presets, "example:", f"  outcome-rl {example}"]),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            name, help=help, description=inspect.getdoc(run), epilog=epilog, formatter_class=HelpFormatter
         )
         parser.set_defaults(run=run)
         for add in arguments:
@@ -55,7 +55,7 @@ OVERRIDES = argument(
     metavar="KEY=VALUE",
     help="settings, such as data.max_response_length=2048; `outcome-rl train --settings` lists them",
 )
-CONFIG = argument("--config", metavar="FILE|PRESET", help="YAML file, or one of the presets below")
+CONFIG = argument("--config", metavar="FILE|PRESET", help="YAML file, or a preset of `outcome-rl train --help`")
 DATA = argument(
     "--data", action="append", default=[], metavar="FILE", help="problems, as in data.test_files; repeatable"
 )
@@ -128,8 +128,8 @@ def train(overrides: Sequence[str], config: str | None, dry_run: bool, settings_
 def evaluate(model: str, overrides: Sequence[str], data: Sequence[str], config: str | None, out: Path | None) -> None:
     """Sample a saved model on problems and report pass@k, best@k and diff@k.
 
-    A checkpoint is sampled by the settings that it was trained with, on the test data of its run unless --data names
-    other data, all of it without `data.val_max_samples`. `rollout.val_kwargs.n` samples per problem go to
+    A checkpoint is sampled with the settings that it was trained with, on all test data of its run
+    (`data.val_max_samples` is ignored), or on --data. `rollout.val_kwargs.n` samples per problem go to
     DIR/<data set>.jsonl, which `outcome-rl analyze` reads, and the metrics to DIR/summary.json. The same call continues
     a call that was stopped.
 
@@ -260,8 +260,8 @@ def hard_set(
 ) -> None:
     """Find the problems that a model fails in every one of k samples: pass@k = 0.
 
-    DIR/hard.jsonl holds them, to be named as data.train_files, and DIR/statistics.jsonl holds the numbers of samples,
-    correct ones and distinct answers of every problem. A call that was stopped is continued by the same call.
+    DIR/hard.jsonl holds them, for data.train_files, and DIR/statistics.jsonl the numbers of samples, correct ones and
+    distinct answers of every problem. The same call continues a call that was stopped.
     """
     from outcome_rl.files.jsonl import write_rows
     from outcome_rl.tools.hard_set import find_hard
@@ -371,8 +371,8 @@ def analyze(
     """Report pass@k, best@k, diff@k and related metrics of files of samples; two files are also compared.
 
     The files of TRL, verl, vLLM, OpenAI, lm-evaluation-harness, lighteval, Open-R1, NeMo-Skills and Qwen2.5-Math are
-    read as they are, and any rows with an id or a prompt, and samples; the first line says how. Name other fields by
-    --id, --prompt, --samples, --gold and --reward.
+    read as they are. Other rows need an id or a prompt, and samples; name their fields by --id, --prompt, --samples,
+    --gold and --reward. The first line of the report says what was read.
 
     pass@k: probability that one of k samples is correct; best@k: the same, drawn with replacement, as verl logs it;
     diff@k: expected number of different answers in k samples. Each k is a mean over the questions that have k samples.

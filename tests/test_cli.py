@@ -190,10 +190,9 @@ def test_version() -> None:
 def test_every_help_ends_with_an_example_that_the_parser_takes() -> None:
     parser = cli._parser()
     (commands_of,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    parsers = dict(commands_of.choices)
-    bench = parsers.pop("bench")
+    bench = commands_of.choices["bench"]
     (nested,) = (action for action in bench._actions if isinstance(action, argparse._SubParsersAction))
-    for each in (*parsers.values(), *nested.choices.values()):
+    for each in (parser, *commands_of.choices.values(), *nested.choices.values()):
         *_, title, example = each.format_help().splitlines()
         assert title == "example:", each.prog
         program, *words = shlex.split(example)
@@ -201,6 +200,13 @@ def test_every_help_ends_with_an_example_that_the_parser_takes() -> None:
         assert example.strip().startswith(each.prog)
         _, rest = parser.parse_known_args(words)
         assert not any(word.startswith("-") for word in rest), example
+
+
+def test_help_fits_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for arguments in ((), ("train",), ("eval",), ("analyze",), ("compare",)):
+        *lines, _ = invoke(*arguments, "--help").stdout.splitlines()  # an example is one line, to be copied
+        assert max(map(len, lines)) <= 80, arguments
 
 
 def test_help_loads_nothing_heavy() -> None:

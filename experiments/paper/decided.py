@@ -126,8 +126,8 @@ def settings_table(hard: Results, medium: Results, predictions: Mapping[str, Any
     lines = [[aim, f"`{setting(name)}`", *(cell(name, *column) for column in columns)] for aim, name in AIMS.items()]
     for name, text in (("none", "GRPO itself"), (BASE, "base policy; solved: with as many samples")):
         lines.append([f"*{text}*", "", *(f"*{level(name, *column)}*" for column in columns)])
-    heading = ["your aim", "setting", "medium questions: test pass@1", "test pass@32"]
-    return table([*heading, "hard questions: solved in training", "test pass@1", "test pass@32"], lines)
+    heading = ["your goal", "setting", "medium: test pass@1", "medium: test pass@32"]
+    return table([*heading, "hard: solved in training", "hard: test pass@1", "hard: test pass@32"], lines)
 
 
 def forgetting_table(hard: Results) -> str:

@@ -1,6 +1,7 @@
 """Commands with their arguments, for argparse."""
 
 import argparse
+import textwrap
 from collections.abc import Callable
 from operator import methodcaller
 from typing import Any, TypeVar
@@ -8,6 +9,14 @@ from typing import Any, TypeVar
 Run = TypeVar("Run", bound=Callable[..., None])
 Argument = Callable[[argparse.ArgumentParser], object]
 COMMANDS: list[tuple[str, str, str, tuple[Argument, ...], Callable[..., None]]] = []  # as `command` gets them
+
+
+class HelpFormatter(argparse.HelpFormatter):
+    """Help whose paragraphs fill the terminal; lists and examples, which are indented, stay as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        paragraphs = text.split("\n\n")
+        return "\n\n".join(one if "\n  " in one else textwrap.fill(one, width) for one in paragraphs)
 
 
 def at_least_one(text: str) -> int:
