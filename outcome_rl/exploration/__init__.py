@@ -5,10 +5,11 @@
     explorer.save("checkpoint/exploration")                   # the same format in every training stack
 
 - `config` has the settings, `ExplorationConfig`;
-- `columns` checks and groups the columns of a batch, `reading` makes them of responses, on one rank or many;
-- `gate` leaves questions without advantages, `history` sums up the count table for the metrics;
+- `reading` makes columns of numbers of responses, on one rank or many;
+- `scoring` computes advantages and bonuses of them, and `gate` leaves questions out;
+- `scored` holds a scored batch: metrics, answer mask, advantages per token;
+- `history` sums up the count table for the metrics;
 - `saved` writes a state to disk and reads it, `older` reads those of older versions and rules again;
-- `scoring` computes advantages and bonuses; `scored` holds a scored batch: metrics, answer mask, advantages per token;
 - `explorer` is the `Explorer`.
 
 The trainer and the plug-ins for TRL, verl and slime translate column names; all their exploration is in this package.

@@ -109,7 +109,6 @@ class ExplorationConfig:
         for name in (self.adv_estimator.partition("(")[0], *self.bonus.split("+")):
             if ":" in name:
                 load_function(name.strip())  # its module registers it
-        self._check_names()
         self.rule()
         Gate.of(self.gate)
         if isinstance(self.outcome, str) and ":" not in self.outcome and self.outcome not in NAMED:
@@ -117,15 +116,6 @@ class ExplorationConfig:
                 f"outcome must be {', '.join(NAMED)} or the name of a function, module:function; got {self.outcome!r}"
                 f"{did_you_mean(self.outcome, NAMED)}"
             )
-
-    def _check_names(self) -> None:
-        """Check that the bonuses are known; the error suggests the nearest one."""
-        for name in (one.strip() for one in self.bonus.split("+")):
-            if ":" not in name and name not in BONUSES:
-                raise ValueError(
-                    f"bonus must be one of {', '.join(map(repr, BONUSES))} or several joined by '+', or your own by "
-                    f"register_bonus, as module:function; got {name!r}{did_you_mean(name, BONUSES)}"
-                )
 
     def matcher(self) -> OutcomeKind:
         """Return a new kind of outcomes with these settings.
@@ -190,14 +180,27 @@ class ExplorationConfig:
         """Return the columns that the estimator reads; `majority` computes its rewards from the answers."""
         return self.rule().estimator.needs
 
-    @property
-    def needs_correctness(self) -> str:
-        """Return the setting that depends on which responses are correct, as `name=value`; empty if none does."""
+    def check_correctness(self, *, fix: str, rewarded: bool = True) -> None:
+        """Check that no setting depends on which responses are correct, because that is unknown.
+
+        Args:
+            fix: the end of the error, from what the stack has got.
+            rewarded: whether there are rewards, which otherwise follow from correctness.
+
+        Raises:
+            ValueError: a setting depends on it.
+        """
         if any(term.zero_when_all_correct for term in self.rule().terms):
-            return f"bonus={self.bonus!r}"
-        if "correct" in self.needs:
-            return f"adv_estimator={self.adv_estimator!r}"
-        return "" if self.gate is None else f"gate={self.gate}"
+            needing = f"bonus={self.bonus!r}"
+        elif "correct" in self.needs:
+            needing = f"adv_estimator={self.adv_estimator!r}"
+        elif self.gate is not None:
+            needing = f"gate={self.gate}"
+        elif not rewarded and "rewards" in self.needs:
+            needing = "adv_estimator without rewards"
+        else:
+            return
+        raise ValueError(f"golds or correct must be given, because {needing} requires correctness labels; {fix}")
 
 
 def method_words(adv_estimator: str, bonus: str, coef: float | list[float]) -> str:

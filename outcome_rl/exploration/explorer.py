@@ -9,22 +9,18 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn, Self
 
-import numpy as np
 import torch
 import torch.distributed as dist
-from numpy.typing import NDArray
 from torch import Tensor
 
 from outcome_rl.exploration import saved
-from outcome_rl.exploration.columns import move
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.exploration.history import QuestionHistory, Totals
 from outcome_rl.exploration.reading import Facts, Reading, read_batch
-from outcome_rl.exploration.scored import Scored
+from outcome_rl.exploration.scored import Scored, move
 from outcome_rl.exploration.scoring import score_batch
 from outcome_rl.isolation.fork_locks import lock_of
 from outcome_rl.outcomes.batch import Batch
-from outcome_rl.outcomes.extraction.answer import Answer
 from outcome_rl.outcomes.keys import NO_ANSWER, question_key
 from outcome_rl_kernels import OutcomeCounts
 from outcome_rl_kernels.advantages.groups import Scale
@@ -148,15 +144,18 @@ class Explorer:
         own = partial(Batch.of, question_ids, responses, golds, rewards, **columns)
         with self._lock:
             self._finish()
-            reading, answers = read_batch(own, self.matcher, self.config, self._facts, self.process_group)
+            reading = read_batch(own, self.matcher, self.config, self._facts, self.process_group)
             if not reading.judged:
-                self._check_unjudged(reading)
-            questions_N, scored = score_batch(reading, answers, self.config, rule, self.counts, self.batches)
-            self._warn(reading, answers)
+                self.config.check_correctness(
+                    fix="got neither. Pass one of them; or pass rewards, and choose settings without correctness, such "
+                    "as zero_when_all_correct=False",
+                    rewarded=reading.rewards is not None,
+                )
+            questions_N, scored = score_batch(reading, self.config, rule, self.counts, self.batches)
+            self._warn(reading)
             host = scored.host
             past = Past(host.counts, torch.stack([host.visits, host.successes, host.distinct]))
-            solved = self._count([questions_N, scored.keys, scored.correct], reading, past, self.batches + 1)
-            scored.solved.extend(solved.tolist())
+            self._count([questions_N, scored.keys, scored.correct], reading, past, self.batches + 1)
             scored.history.update(self._totals().metrics(judged=reading.judged))
         return scored
 
@@ -180,7 +179,7 @@ class Explorer:
         own = partial(Batch.of, question_ids, responses, golds, rows=rows)
         with self._lock:
             self._finish()
-            reading, _ = read_batch(own, self.matcher, self.config, self._facts, self.process_group)
+            reading = read_batch(own, self.matcher, self.config, self._facts, self.process_group)
             columns = move([reading.questions, reading.keys, reading.correct], self.counts.device)
             past = Past(*(column.cpu() for column in self.counts.read(*columns[:2])))
             self._count(columns, reading, past, self.batches)
@@ -337,17 +336,16 @@ class Explorer:
             self._known = (table, Totals.of(self.counts))
         return self._known[1]
 
-    def _count(self, columns: Sequence[Tensor], reading: Reading, past: Past, batches: int) -> NDArray[np.bool_]:
-        """Change the table, and with it everything else; return whether the question of each response is solved then.
+    def _count(self, columns: Sequence[Tensor], reading: Reading, past: Past, batches: int) -> None:
+        """Change the table, and with it everything else.
 
         The facts of a commit are noted before the table changes, and are kept after it. If this is interrupted
         between, the next call looks at the table to see whether it changed, and keeps or drops them.
         """
-        totals, solved_N = self._totals().after(reading.questions, reading.keys, reading.correct.cpu(), past)
+        totals = self._totals().after(reading.questions, reading.keys, reading.correct.cpu(), past)
         self._commit = _Commit(self.counts, totals, reading, batches)
         self.counts.observe(*columns)
         self._finish(counted=True)
-        return solved_N
 
     def _finish(self, *, counted: bool = False) -> None:
         """Keep the facts of a commit whose batch is in the table, and drop those of one whose batch is not."""
@@ -355,35 +353,16 @@ class Explorer:
         if commit is None:
             return
         if counted or (commit.counts is self.counts and commit.counts.total() >= commit.totals.samples):
-            for question_id, key, text in commit.reading.texts:
-                known = self._facts.texts.setdefault(question_id, {})
-                if key != NO_ANSWER:
-                    known.setdefault(key, text)
-            self._facts.golds.update(commit.reading.golds)
+            self._facts.add(commit.reading, self.matcher)
             self._known = (commit.counts.table, commit.totals)
             self.batches = commit.batches
         self._commit = None
 
-    def _check_unjudged(self, reading: Reading) -> None:
-        """Check that nothing depends on correctness, which is unknown.
-
-        Raises:
-            ValueError: something does.
-        """
-        rewarded = reading.rewards is not None or "rewards" not in self.config.needs
-        needing = self.config.needs_correctness if rewarded else "adv_estimator without rewards"
-        if needing:
-            raise ValueError(
-                f"golds or correct must be given, because {needing} requires correctness labels; got neither. Pass "
-                "one of them; or pass rewards, and choose settings without correctness, such as "
-                "zero_when_all_correct=False"
-            )
-
-    def _warn(self, reading: Reading, answers: Sequence[Answer | None]) -> None:
+    def _warn(self, reading: Reading) -> None:
         """Warn once that no token is masked, because the outcomes have no span, and that no response has an answer."""
         mode, said = self.config.answer_mask_mode, []
         masks = self.config.explores and mode != "none"
-        if masks and any(answer is not None and not answer.end for answer in answers):
+        if masks and any(answer is not None and not answer.end for answer in reading.answers):
             said.append(
                 f"answer_mask_mode={mode} masks nothing where the outcome function gives no span, so the bonus reaches "
                 "the tokens that spell the outcome. Return Outcome(value, start, end) to mask them."

@@ -3,10 +3,10 @@
 They are computed from the table once, and then from the columns of each batch: its counts and histories before it.
 """
 
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
+import torch
 from torch import Tensor
 
 from outcome_rl.outcomes.keys import NO_ANSWER
@@ -26,7 +26,6 @@ class Totals(NamedTuple):
     """Sums over the questions sampled so far; "no answer" is no different answer."""
 
     samples: int = 0
-    pairs: int = 0  # of a question and an outcome, "no answer" included
     questions: int = 0
     solved: int = 0  # questions with a correct sample
     answers: int = 0  # different ones of a question, summed over questions
@@ -35,42 +34,30 @@ class Totals(NamedTuple):
     @classmethod
     def of(cls, counts: OutcomeCounts) -> Self:
         """Compute the sums of a table; of one on a GPU, this synchronises."""
-        questions, outcomes, samples, successes = (column.cpu().numpy() for column in counts.items())
-        unique, index = np.unique(questions, return_inverse=True)
-        solved = np.bincount(index[successes > 0], minlength=len(unique)) > 0
-        answers = np.bincount(index[outcomes != NO_ANSWER], minlength=len(unique))
-        sums = (samples.sum(), len(questions), len(unique), solved.sum(), answers.sum(), answers[solved].sum())
+        return cls._of(*counts.history(torch.unique(counts.items().question_keys)))
+
+    @classmethod
+    def _of(cls, visits: Any, successes: Any, distinct: Any) -> Self:
+        """Compute the sums of the histories of some questions, tensors or arrays."""
+        solved = successes > 0
+        sums = (visits.sum(), (visits > 0).sum(), solved.sum(), distinct.sum(), distinct[solved].sum())
         return cls(*map(int, sums))
 
-    def after(
-        self, questions_N: Tensor, keys_N: Tensor, correct_N: Tensor, past: Past
-    ) -> tuple[Self, NDArray[np.bool_]]:
-        """Return the sums after a batch, and whether the question of each of its N responses is solved then.
+    def after(self, questions_N: Tensor, keys_N: Tensor, correct_N: Tensor, past: Past) -> Self:
+        """Return the sums after a batch of N responses.
 
         Args:
             questions_N, keys_N, correct_N: the batch, on the CPU.
             past: what the table held of its outcomes, (N,), and its questions, (3, N), before it, on the CPU.
         """
-        questions, keys, correct, counts = (x.numpy() for x in (questions_N, keys_N, correct_N, past.counts))
-        visits, successes, distinct = past.history.numpy()
-        _, first, index = np.unique(questions, return_index=True, return_inverse=True)
-        order = np.lexsort((keys, index))
-        is_first = np.ones(len(keys), np.bool_)
-        is_first[1:] = (np.diff(index[order]) != 0) | (np.diff(keys[order]) != 0)
-        new = order[is_first & (counts[order] == 0)]
-        new_answers = np.bincount(index[new][keys[new] != NO_ANSWER], minlength=len(first))
-        was_solved = successes[first] > 0
-        solved = was_solved | (np.bincount(index[correct], minlength=len(first)) > 0)
-        answers_solved = new_answers[solved].sum() + distinct[first][solved & ~was_solved].sum()
-        added = (
-            len(keys),
-            len(new),
-            (visits[first] == 0).sum(),
-            (solved & ~was_solved).sum(),
-            new_answers.sum(),
-            answers_solved,
-        )
-        return type(self)(*(int(a + b) for a, b in zip(self, added, strict=True))), solved[index]
+        keys, correct, counts = keys_N.numpy(), correct_N.numpy(), past.counts.numpy()
+        _, first, index = np.unique(questions_N.numpy(), return_index=True, return_inverse=True)
+        new_N = (counts == 0) & (keys != NO_ANSWER)
+        new_answers = np.unique(np.stack([index[new_N], keys[new_N]]), axis=1)[0]
+        before_3Q = past.history.numpy()[:, first]
+        added_3Q = [np.bincount(rows, minlength=len(first)) for rows in (index, index[correct], new_answers)]
+        changes = zip(self, self._of(*before_3Q), self._of(*(before_3Q + added_3Q)), strict=True)
+        return type(self)(*(total - before + after for total, before, after in changes))
 
     def metrics(self, *, judged: bool) -> dict[str, float]:
         """Return the metrics of everything sampled so far; `judged` says whether correctness is known."""
@@ -78,7 +65,6 @@ class Totals(NamedTuple):
         metrics = {
             "exploration/samples": float(self.samples),
             "exploration/questions": float(self.questions),
-            "exploration/counted_outcomes": float(self.pairs),
             "exploration/distinct_answers": self.answers / max(self.questions, 1),
         }
         if judged:

@@ -3,16 +3,17 @@
 import gc
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict, TypeVar
+from typing import Any, TypedDict
 
 from outcome_rl.declared import check_types
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.exploration.older import read_again, upgraded
 from outcome_rl.exploration.reading import Facts
-from outcome_rl.files.atomic import MANIFEST, atomic_folder, check_folder, seal_folder, standing
+from outcome_rl.files.atomic import MANIFEST, atomic_folder, check_folder, read_unreplaced, seal_folder
+from outcome_rl.outcomes.functions import describe
 from outcome_rl.outcomes.keys import NO_ANSWER, question_key
 from outcome_rl.outcomes.kinds import OutcomeKind
 from outcome_rl.settings import needing_user
@@ -23,17 +24,8 @@ COUNTS_FILE, STATE_FILE = "counts.safetensors", "state.json"
 FILES = (MANIFEST, STATE_FILE, COUNTS_FILE)
 FIX = "Continue from another checkpoint, or start with new counts"
 _FUNCTION = "function "  # a saved setting that was a function
-MAX_READS = 10  # of a folder that another process replaces meanwhile
 _FORMATS = ("outcome_rl exploration 2", "outcome_rl exploration 1")  # that of today, and that of version 0.2 and 0.3
 _OF_SYSTEM = (".DS_Store", ".nfs", ".unfinished-")
-T = TypeVar("T")
-
-
-class _File(TypedDict):
-    """Entries of the file in addition to the state."""
-
-    format: str
-    config: dict[str, Any]
 
 
 class _State(TypedDict):
@@ -46,57 +38,37 @@ class _State(TypedDict):
     id_source: str
 
 
-class State(NamedTuple):
-    """A state that was checked."""
-
-    entries: CountEntries
-    facts: Facts
-    batches: int
-    id_source: str
-
-
-def read_state(state: Mapping[str, Any], kind: OutcomeKind) -> State:
-    """Return a `state_dict` under the rule of a kind.
+def read_state(state: Mapping[str, Any], kind: OutcomeKind) -> tuple[CountEntries, Facts, int, str]:
+    """Return counts, facts, number of batches and source of ids of a `state_dict`, under the rule of a kind.
 
     Raises:
         ValueError: it is damaged, or was made under a rule that the kind cannot read.
     """
-    name = "the exploration state"
-    former = isinstance(state, Mapping) and "outcomes" in state
-    if former:
-        state = upgraded(name, state)
     try:
+        former = "outcomes" in state
+        state = upgraded(state) if former else state
         check_types("it", [state], _State)
-    except ValueError as error:
-        raise ValueError(f"{name} is damaged or not an exploration state: {error}. {FIX}") from error
-    columns = dict(state["counts"])
-    rule = str(columns.pop("rule", ""))
-    entries, texts = check_entries(columns, name), _texts_of(state)
-    if not is_whole(entries, texts):
-        raise ValueError(f"{name} is damaged: its counts and its texts belong to different runs or steps. {FIX}")
+        columns = dict(state["counts"])
+        rule = str(columns.pop("rule", ""))
+        entries = check_entries(columns, "its counts")
+        texts = {question_id: _pairs(question_id, flat) for question_id, flat in state["texts"].items()}
+        if not is_whole(entries, texts):
+            raise ValueError("its counts and its texts belong to different runs or steps")
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"the exploration state is damaged: {describe(error)}. {FIX}") from error
     if not kind.reads(rule):
-        check_rule(rule, kind.rule, name)
+        check_rule(rule, kind.rule, "the exploration state")
     if former or rule != kind.rule:
         entries, texts = read_again(kind, rule, entries, texts)
-    return State(entries, Facts(texts, dict(state["golds"])), state["batches"], state["id_source"])
+    return entries, Facts(texts, dict(state["golds"])), state["batches"], state["id_source"]
 
 
-def _texts_of(state: Mapping[str, Any]) -> dict[str, dict[int, str]]:
-    """Return the texts of a state whose types are right: question id -> key -> text.
-
-    Raises:
-        ValueError: they are no pairs of a key and a text.
-    """
-    texts: dict[str, dict[int, str]] = {}
-    for question_id, flat in state["texts"].items():
-        keys, values = flat[::2], flat[1::2]
-        if len(keys) != len(values) or not ({*map(type, keys)} <= {int} and {*map(type, values)} <= {str}):
-            raise ValueError(
-                f"the exploration state is damaged: the texts of question {question_id!r} must be pairs of a key and a "
-                f"text; got {flat!r:.80}. {FIX}"
-            )
-        texts[question_id] = dict(zip(keys, values, strict=True))
-    return texts
+def _pairs(question_id: str, flat: list[int | str]) -> dict[int, str]:
+    """Return key -> text of a question."""
+    keys, texts = flat[::2], flat[1::2]
+    if len(keys) != len(texts) or not ({*map(type, keys)} <= {int} and {*map(type, texts)} <= {str}):
+        raise ValueError(f"the texts of question {question_id!r} must be pairs of a key and a text; got {flat!r:.80}")
+    return dict(zip(keys, texts, strict=True))  # type: ignore[arg-type]
 
 
 def is_whole(entries: CountEntries, texts: Mapping[str, Mapping[int, str]]) -> bool:
@@ -157,15 +129,14 @@ def _read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         raise type(error)(f"{error}. {FIX}") from error
     path = folder / STATE_FILE
     try:
-        state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        check_types("it", [state], _File)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged or not an exploration state: {error}. {FIX}") from error
-    if state["format"] not in _FORMATS:
-        raise ValueError(f"{path} must have the format {_FORMATS[0]!r}; got {state['format']!r}. {FIX}")
+        state = json.loads(path.read_text(encoding="utf-8"))
+        if state["format"] not in _FORMATS:
+            raise ValueError(f"it must have the format {_FORMATS[0]!r}; got {state['format']!r}")
+        config = dict(state.pop("config"))
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged or not an exploration state: {describe(error)}. {FIX}") from error
     entries, rule = read_snapshot(folder / COUNTS_FILE)
-    rest = {name: value for name, value in state.items() if name not in _File.__annotations__}
-    return {"counts": {"rule": rule, **entries._asdict()}, **rest}, state["config"]
+    return {**state, "counts": {"rule": rule, **entries._asdict()}}, config
 
 
 def settings_of_folder(folder: Path, found: Mapping[str, Any], given: Mapping[str, Any]) -> ExplorationConfig:
@@ -184,36 +155,6 @@ def settings_of_folder(folder: Path, found: Mapping[str, Any], given: Mapping[st
             f"{folder} was saved with {values}. A folder gives data, and no functions: pass {needed} to load"
         )
     return ExplorationConfig.from_mapping({**kept, **given}, str(folder / STATE_FILE))
-
-
-def read_unreplaced(folder: Path, read: Callable[[Path], T]) -> T:
-    """Return what `read` makes of a folder, read again while another process replaces the folder meanwhile.
-
-    `read` gets the place where the folder stands, which is another one after a kill between two renames.
-
-    Raises:
-        FileNotFoundError, ValueError: as `read` does, or the folder was replaced every time.
-    """
-    for attempt in range(1, MAX_READS + 1):
-        seal = _seal(folder)
-        try:
-            result = read(standing(folder))
-        except Exception as error:  # a file that shrinks while it is read has errors of its own
-            moved = isinstance(error, FileNotFoundError)  # perhaps, between two renames, and put back since
-            if _seal(folder) == seal and (not moved or attempt == MAX_READS):
-                raise
-            continue
-        if _seal(folder) == seal:
-            return result
-    raise ValueError(f"{folder} was replaced again and again while it was read. Load a copy of it")
-
-
-def _seal(folder: Path) -> tuple[int, int] | None:
-    """Return inode and time of the manifest, which change when another process replaces the state; None without one."""
-    with suppress(FileNotFoundError, NotADirectoryError):
-        manifest = (standing(folder) / MANIFEST).stat()
-        return manifest.st_ino, manifest.st_mtime_ns
-    return None
 
 
 @contextmanager

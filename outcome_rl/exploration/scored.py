@@ -3,7 +3,6 @@
 Shapes: N responses of a step, in groups whose sizes may differ; T completion tokens.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,10 +10,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from outcome_rl.exploration.columns import move
 from outcome_rl.outcomes.answer_mask import Tokenizer, answer_mask
 from outcome_rl.outcomes.extraction.answer import Answer
 from outcome_rl.outcomes.keys import NO_ANSWER
@@ -37,8 +34,7 @@ class Scored:
     bonuses: Tensor  # (N,), exploration part, times its coefficient
     groups: Tensor  # (N,) int64, index of the group, in order of appearance
     gated: Tensor | None  # (N,) bool, whether the curriculum gate leaves out the question; None without a gate
-    answers: list[Answer | None]  # N final answers with their character spans; another rank's has the text of its class
-    solved: list[bool]  # N, whether the response's question was answered correctly so far, this batch included
+    answers: list[Answer | None]  # N final answers with their character spans
     answer_mask_mode: AnswerMaskMode  # of the explorer's settings
     judged: bool  # whether correctness is known, from golds or `correct`
     unresolved: int  # responses with a comparison or a function that failed, timed out or was not started in time
@@ -66,8 +62,8 @@ class Scored:
         | `outcomes/distinct_in_group` | different answers in a group, mean over groups |
         | `outcomes/distinct_in_group_solved` * | the same over groups with a correct response, if there are any |
         | `outcomes/distinct_in_group_unsolved` * | the same over groups without one, if there are any |
-        | `outcomes/distinct_in_group_once_solved` * | the same over groups of questions ever solved, if there are any |
-        | `outcomes/distinct_in_group_never_solved` * | the same over questions never solved so far, if there are any |
+        | `outcomes/distinct_in_group_once_solved` * | the same over groups with one now or before, if there are any |
+        | `outcomes/distinct_in_group_never_solved` * | the same over the other groups, if there are any |
         | `outcomes/no_answer_rate` | responses without an answer / responses |
         | `outcomes/unresolved` | responses whose comparison or function failed, timed out or did not start |
         | `exploration/bonus_mean` | bonus times coefficient, mean over responses |
@@ -76,7 +72,6 @@ class Scored:
         | `exploration/new_outcome_rate` | responses whose answer was never sampled before this batch / responses |
         | `exploration/samples` | responses counted so far |
         | `exploration/questions` | questions sampled so far |
-        | `exploration/counted_outcomes` | pairs of question and outcome counted so far, "no answer" included |
         | `exploration/solved_fraction` * | questions with a correct response so far / questions sampled so far |
         | `exploration/distinct_answers` | different answers so far, mean over the questions sampled so far |
         | `exploration/distinct_answers_unsolved` * | the same over those never answered correctly, if there are any |
@@ -85,41 +80,37 @@ class Scored:
         `correct`.
         """
         host = self.host
-        columns = (host.correct, host.keys, host.counts, host.bonuses, host.groups)
-        correct, keys, counts, bonuses, groups = (column.numpy() for column in columns)
+        columns = (host.correct, host.keys, host.counts, host.bonuses, host.groups, host.successes)
+        correct, keys, counts, bonuses, groups, successes = (column.numpy() for column in columns)
         answered = keys != NO_ANSWER
-        group_index, sizes = np.unique(groups, return_inverse=True, return_counts=True)[1:]
+        _, first, group_index, sizes = np.unique(groups, return_index=True, return_inverse=True, return_counts=True)
         group_of_answer = np.unique(np.stack([group_index, keys])[:, answered], axis=1)[0]
         distinct = np.bincount(group_of_answer, minlength=len(sizes))
-        metrics = {
-            "outcomes/distinct_in_group": mean(distinct),
-            "outcomes/no_answer_rate": mean(~answered),
-            "outcomes/unresolved": float(self.unresolved),
-            "exploration/bonus_mean": mean(bonuses),
-            "exploration/bonus_abs_mean": mean(abs(bonuses)),
-            "exploration/new_outcome_rate": mean(answered & (counts == 0)),
+        values = {
+            "outcomes/distinct_in_group": distinct,
+            "outcomes/no_answer_rate": ~answered,
+            "exploration/bonus_mean": bonuses,
+            "exploration/bonus_abs_mean": abs(bonuses),
+            "exploration/new_outcome_rate": answered & (counts == 0),
         }
         if host.gated is not None:
-            gated = np.bincount(group_index[host.gated.numpy()], minlength=len(sizes)) > 0
-            metrics["exploration/gated_groups"] = mean(gated)
+            values["exploration/gated_groups"] = host.gated.numpy()[first]
         if self.judged:
             num_correct = np.bincount(group_index[correct], minlength=len(sizes))
-            metrics |= {
-                "outcomes/correct_rate": mean(correct),
-                "outcomes/all_correct_groups": mean(num_correct == sizes),
-                "outcomes/all_wrong_groups": mean(num_correct == 0),
+            solved_before = successes[first] > 0
+            once_solved = solved_before | (num_correct > 0)
+            values |= {
+                "outcomes/correct_rate": correct,
+                "outcomes/all_correct_groups": num_correct == sizes,
+                "outcomes/all_wrong_groups": num_correct == 0,
+                "outcomes/forgotten_groups": solved_before & (num_correct == 0),
+                "outcomes/distinct_in_group_solved": distinct[num_correct > 0],
+                "outcomes/distinct_in_group_unsolved": distinct[num_correct == 0],
+                "outcomes/distinct_in_group_once_solved": distinct[once_solved],
+                "outcomes/distinct_in_group_never_solved": distinct[~once_solved],
             }
-            once_solved = np.bincount(group_index[np.array(self.solved, dtype=bool)], minlength=len(sizes)) > 0
-            metrics["outcomes/forgotten_groups"] = mean((num_correct == 0) & once_solved)
-            for name, chosen in (
-                ("solved", num_correct > 0),
-                ("unsolved", num_correct == 0),
-                ("once_solved", once_solved),
-                ("never_solved", ~once_solved),
-            ):
-                if chosen.any():
-                    metrics[f"outcomes/distinct_in_group_{name}"] = mean(distinct[chosen])
-        return metrics | self.history
+        means = {name: float(each.mean(dtype=np.float64)) for name, each in values.items() if len(each)}
+        return means | {"outcomes/unresolved": float(self.unresolved)} | self.history
 
     def answer_mask(self, tokenizer: Tokenizer, completion_ids: Sequence[Sequence[int]] | Tensor) -> Tensor:
         """Mark the tokens of each completion that spell its final answer.
@@ -137,9 +128,8 @@ class Scored:
         Raises:
             TypeError, ValueError: as `outcome_rl.answer_mask`.
         """
-        if self.answer_mask_mode == "none":
-            return answer_mask(tokenizer, completion_ids, [None] * len(self.answers))
-        return answer_mask(tokenizer, completion_ids, self.answers)
+        answers = [None] * len(self.answers) if self.answer_mask_mode == "none" else self.answers
+        return answer_mask(tokenizer, completion_ids, answers)
 
     def token_advantages(self, answer_mask: Tensor) -> Tensor:
         """Spread advantages and bonuses over the tokens, for a stack with a custom policy loss.
@@ -177,8 +167,7 @@ class Scored:
         if index.dtype == torch.bool or index.is_floating_point():
             raise TypeError(f"rows must be integer indices; got {index.dtype}. Use mask.nonzero()[:, 0] for a mask")
         columns: dict[str, Any] = {name: x[index.to(self.keys.device)] for name, x in self._columns().items()}
-        answers, solved = ([each[row] for row in index.tolist()] for each in (self.answers, self.solved))
-        return replace(self, answers=answers, solved=solved, **columns)
+        return replace(self, answers=[self.answers[row] for row in index.tolist()], **columns)
 
     @classmethod
     def join(cls, parts: Sequence["Scored"]) -> "Scored":
@@ -191,7 +180,6 @@ class Scored:
         return replace(
             parts[-1],
             answers=[answer for part in parts for answer in part.answers],
-            solved=[solved for part in parts for solved in part.solved],
             judged=all(part.judged for part in parts),
             unresolved=sum(part.unresolved for part in parts),
             **columns,
@@ -202,6 +190,18 @@ class Scored:
         return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
 
 
-def mean(values: NDArray[Any]) -> float:
-    """Return the mean of values of any type as a float64, NaN of no values."""
-    return float(values.mean(dtype=np.float64)) if len(values) else math.nan
+def move(columns: Sequence[Tensor], device: torch.device) -> list[Tensor]:
+    """Copy columns (N,) of any dtype to a device in one transfer; the host waits only for one from a GPU."""
+    away = [column for column in columns if column.device != device]
+    if not away:
+        return list(columns)
+    wide_KN = torch.stack([x.double().view(torch.int64) if x.is_floating_point() else x.long() for x in away])
+    if device.type == "cuda" and wide_KN.device.type == "cpu":
+        wide_KN = wide_KN.pin_memory()
+    moved = iter(wide_KN.to(device, non_blocking=device.type == "cuda"))
+
+    def arrived(column: Tensor) -> Tensor:
+        wide_N: Tensor = next(moved)
+        return (wide_N.view(torch.float64) if column.is_floating_point() else wide_N).to(column.dtype)
+
+    return [column if column.device == device else arrived(column) for column in columns]

@@ -1,14 +1,20 @@
-"""From columns of numbers to a scored batch: advantages and bonuses, from counts that it does not change."""
+"""From columns of numbers to a scored batch: advantages and bonuses, from counts that it does not change.
 
+Shapes: N responses in groups; B groups of equal size n.
+"""
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from outcome_rl.exploration.columns import group_indices, move, rows_by_size
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.exploration.gate import Gate
 from outcome_rl.exploration.reading import Reading
-from outcome_rl.exploration.scored import Scored
-from outcome_rl.outcomes.extraction.answer import Answer
+from outcome_rl.exploration.scored import Scored, move
+from outcome_rl.outcomes.functions import has_nan, plain
 from outcome_rl.outcomes.keys import NO_ANSWER
 from outcome_rl_kernels import GroupRule, OutcomeCounts, group_advantages
 from outcome_rl_kernels.counts.api import History
@@ -16,43 +22,36 @@ from outcome_rl_kernels.counts.reference import Past
 
 
 def score_batch(
-    reading: Reading,
-    answers: list[Answer | None],
-    config: ExplorationConfig,
-    rule: GroupRule,
-    counts: OutcomeCounts,
-    batches: int,
+    reading: Reading, config: ExplorationConfig, rule: GroupRule, counts: OutcomeCounts, batches: int
 ) -> tuple[Tensor, Scored]:
     """Compute advantages and bonuses of N responses on the device of the counts.
 
     Args:
-        reading, answers: the responses.
+        reading: the responses.
         config: settings.
         rule: those of `config`, with the scale of this call.
         counts: all responses before these.
         batches: number of scored batches before this one, for bonuses that read it.
 
     Returns:
-        The keys of the questions on that device, (N,), and `Scored`, without `solved` and `history`, which are known
-        once the batch is counted.
+        The keys of the questions on that device, (N,), and `Scored`, whose `history` is empty until the batch is
+        counted.
 
     Raises:
         ValueError: a group holds two questions, or a registered function gives a number that is not finite.
     """
-    groups = group_indices(reading.question_ids, reading.group_ids)
-    order, shapes = rows_by_size(groups)
-    questions_N, keys_N, correct_N, rewards_N, groups_N, order_N, *logps_N = move(
-        [
-            reading.questions,
-            reading.keys,
-            reading.correct,
-            reading.correct.float() if reading.rewards is None else reading.rewards,
-            torch.from_numpy(groups),
-            order,
-            *([] if reading.logps is None else [reading.logps]),
-        ],
-        counts.device,
-    )
+    groups = _group_indices(reading.question_ids, reading.group_ids)
+    order_N, shapes = _rows_by_size(groups)
+    columns = [
+        reading.questions,
+        reading.keys,
+        reading.correct,
+        reading.correct.float() if reading.rewards is None else reading.rewards,
+        torch.from_numpy(groups),
+        order_N,
+        *([] if reading.logps is None else [reading.logps]),
+    ]
+    questions_N, keys_N, correct_N, rewards_N, groups_N, order_N, *logps_N = move(columns, counts.device)
     counts_N, history_3N = counts.read(questions_N, keys_N)
     advantages_N, bonuses_N = torch.zeros_like(rewards_N), torch.zeros_like(rewards_N)
     for rows_N, shape in zip(order_N.split_with_sizes([B * n for B, n in shapes]), shapes, strict=True):
@@ -88,23 +87,43 @@ def score_batch(
         bonuses=bonuses_N,
         groups=groups_N,
         gated=gated_N,
-        answers=answers,
-        solved=[],
+        answers=reading.answers,
         answer_mask_mode=config.answer_mask_mode,
         judged=reading.judged,
         unresolved=reading.unresolved,
         history={},
     )
     if rule.may_refuse:
-        _check_finite(scored.host, config)
+        for setting, values_N in (("adv_estimator", scored.host.advantages), ("bonus", scored.host.bonuses)):
+            if not values_N.isfinite().all():  # on a GPU, `group_advantages` does not look
+                raise ValueError(
+                    f"{setting}={getattr(config, setting)!r} must give finite numbers; got "
+                    f"{int((~values_N.isfinite()).sum())} of {len(values_N)} that are not"
+                )
     return questions_N, scored
 
 
-def _check_finite(scored: Scored, config: ExplorationConfig) -> None:
-    """Refuse values of a registered function that are not finite; the tensors are on the host."""
-    for setting, values_N in (("adv_estimator", scored.advantages), ("bonus", scored.bonuses)):
-        if not values_N.isfinite().all():
+def _group_indices(question_ids: Sequence[str], group_ids: Sequence[Hashable] | None) -> NDArray[np.int64]:
+    """Index the groups in order of appearance, one of each question for None; check that each is of one question."""
+    # One tensor differs from another with the same number, and NaN from itself.
+    group_ids = question_ids if group_ids is None else [plain(group_id) for group_id in group_ids]
+    if any(map(has_nan, group_ids)):
+        raise ValueError("group_ids must be equal within a group; got NaN, which is not equal to itself")
+    if not question_ids:
+        raise ValueError("question_ids must have at least one response; got none")
+    index_of = {group_id: index for index, group_id in enumerate(dict.fromkeys(group_ids))}
+    question_of = dict(zip(group_ids, question_ids, strict=True))
+    for question_id, group_id in zip(question_ids, group_ids, strict=True):
+        if question_of[group_id] != question_id:
             raise ValueError(
-                f"{setting}={getattr(config, setting)!r} must give finite numbers; got "
-                f"{int((~values_N.isfinite()).sum())} of {len(values_N)} that are not"
+                f"group_ids must name groups of one question each; group {group_id!r} has responses to "
+                f"{question_id!r} and to {question_of[group_id]!r}"
             )
+    return np.array([index_of[group_id] for group_id in group_ids])
+
+
+def _rows_by_size(groups_N: NDArray[np.int64]) -> tuple[Tensor, list[tuple[int, int]]]:
+    """Return the rows ordered by the size of their groups, (N,), and the shapes (B, n) that they fill in turn."""
+    order_N, sizes = np.argsort(groups_N, kind="stable"), np.bincount(groups_N)
+    order_N = order_N[np.argsort(sizes[groups_N[order_N]], kind="stable")]
+    return torch.from_numpy(order_N), [(int((sizes == n).sum()), int(n)) for n in np.unique(sizes)]

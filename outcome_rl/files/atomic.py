@@ -17,18 +17,20 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 MANIFEST = "MANIFEST"
 _SCRATCH = ".unfinished-"
 _DIRECT = re.compile(r"/dev/(?:stdout|stderr|fd/.*)|/proc/.*")
 _ABANDONED_S = 86_400.0
 _OCCUPIED = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR}
-_ATTEMPTS = 10  # to replace a folder that other writers replace, too
+_ATTEMPTS = 10  # to replace or to read a folder that other writers replace, too
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -302,6 +304,36 @@ def standing(path: Path) -> Path:
     """Return the place of a folder that `atomic_folder` writes: a kill between two renames leaves it beside `path`."""
     aside = _aside(Path(os.path.realpath(path)))
     return aside if not path.exists() and aside.exists() else path
+
+
+def read_unreplaced(folder: Path, read: Callable[[Path], T]) -> T:
+    """Return what `read` makes of a folder, read again while another process replaces the folder meanwhile.
+
+    `read` gets the place where the folder stands, which is another one after a kill between two renames.
+
+    Raises:
+        FileNotFoundError, ValueError: as `read` does, or the folder was replaced every time.
+    """
+    for attempt in range(1, _ATTEMPTS + 1):
+        seal = _seal(folder)
+        try:
+            result = read(standing(folder))
+        except Exception as error:  # a file that shrinks while it is read has errors of its own
+            moved = isinstance(error, FileNotFoundError)  # perhaps, between two renames, and put back since
+            if _seal(folder) == seal and (not moved or attempt == _ATTEMPTS):
+                raise
+            continue
+        if _seal(folder) == seal:
+            return result
+    raise ValueError(f"{folder} was replaced again and again while it was read. Load a copy of it")
+
+
+def _seal(folder: Path) -> tuple[int, int] | None:
+    """Return inode and time of the manifest, which change when another process replaces the state; None without one."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        manifest = (standing(folder) / MANIFEST).stat()
+        return manifest.st_ino, manifest.st_mtime_ns
+    return None
 
 
 def _aside(path: Path) -> Path:

@@ -72,12 +72,11 @@ class OutcomeKind:
         needs_gold: whether correctness comes from gold answers, so that every question needs one.
         needs_row: whether it reads more than the final answer: the data row, and all turns of an agent.
         needs_keys: whether it reads `Batch.outcome_keys` in place of the responses.
-        gives_spans: whether every answer has a span, so that the answer mask covers it.
         reads_answers: whether `classify_answers` takes final answers that were extracted before, and not whole texts.
     """
 
     rule: str = ""
-    needs_gold = needs_row = needs_keys = gives_spans = reads_answers = False
+    needs_gold = needs_row = needs_keys = reads_answers = False
 
     def __init__(self, rule: str | None = None) -> None:
         if rule is not None:

@@ -62,7 +62,7 @@ class OutcomeMatcher(OutcomeKind):
     """
 
     rule = OUTCOME_RULE
-    needs_gold = gives_spans = reads_answers = True
+    needs_gold = reads_answers = True
 
     def __init__(
         self,

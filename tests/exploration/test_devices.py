@@ -17,9 +17,9 @@ from outcome_rl import ExplorationConfig, Explorer, OutcomeCounts
 from outcome_rl.exploration import explorer as module
 from outcome_rl.exploration import scored as scored_module
 from outcome_rl.exploration import scoring as scoring_module
-from outcome_rl.exploration.columns import move
 from outcome_rl.exploration.explorer import device_of_counts
 from outcome_rl.exploration.history import Totals
+from outcome_rl.exploration.scored import move
 from outcome_rl_kernels.counts.reference import CountEntries, Past
 
 META, CPU = torch.device("meta"), torch.device("cpu")

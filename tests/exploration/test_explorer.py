@@ -164,7 +164,7 @@ def test_no_bonus_still_counts() -> None:
     explorer = Explorer(bonus="none")
     scored = explorer.score(["q"] * 2, [text(1), text(2)], ["1"] * 2)
     assert scored.bonuses.tolist() == [0, 0]
-    assert len(explorer.counts) == scored.metrics["exploration/counted_outcomes"] == 2
+    assert len(explorer.counts) == scored.metrics["exploration/distinct_answers"] == 2
 
 
 def test_what_was_filtered_out_is_counted() -> None:
@@ -212,7 +212,7 @@ def test_a_refused_batch_is_not_counted_after_the_counts_were_replaced(monkeypat
     assert all(torch.equal(before[name], after[name]) for name in ("counts", "successes", "outcome_keys"))
     scored = explorer.score(["q"] * 2, [text(1), text(3)], ["1"] * 2)
     assert scored.counts.tolist() == [2, 0]
-    assert scored.metrics["exploration/counted_outcomes"] == len(explorer.counts) == 3
+    assert scored.metrics["exploration/distinct_answers"] == len(explorer.counts) == 3
 
 
 def test_equal_answers_are_one_outcome_with_one_text() -> None:
@@ -287,7 +287,6 @@ EXPECTED = {
     "exploration/new_outcome_rate": 8 / 12,
     "exploration/samples": 14,
     "exploration/questions": 4,
-    "exploration/counted_outcomes": 8,  # a: 1, 2, none; b: 5, 6, none; c: 3; d: 5
     "exploration/solved_fraction": 2 / 4,
     "exploration/distinct_answers": (2 + 2 + 1 + 1) / 4,
     "exploration/distinct_answers_unsolved": (2 + 1) / 2,
@@ -322,12 +321,10 @@ def test_history_splits_groups_otherwise_than_the_batch() -> None:
     explorer = Explorer()
     explorer.count(["a"], [text(1)], ["1"])
     scored = explorer.score(["a"] * 3 + ["b"] * 3, [text(a) for a in (2, 3, 4, 5, 5, 0)], ["1"] * 3 + ["9"] * 3)
-    assert scored.solved == [True] * 3 + [False] * 3
     assert scored.metrics["outcomes/forgotten_groups"] == 1 / 2  # a was solved before, and is all wrong now
     assert scored.metrics["outcomes/distinct_in_group_unsolved"] == (3 + 1) / 2
     assert scored.metrics["outcomes/distinct_in_group_once_solved"] == 3
     assert scored.metrics["outcomes/distinct_in_group_never_solved"] == 1
-    assert scored.select([4, 1]).solved == [False, True]
     for mask in ([True, False], torch.tensor([True, False])):
         with pytest.raises(TypeError, match=r"rows must be integer indices; got torch\.bool"):
             scored.select(mask)

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from outcome_rl import Explorer
-from outcome_rl.exploration.saved import read_unreplaced
 from outcome_rl.files import atomic
+from outcome_rl.files.atomic import read_unreplaced
 
 CALLS = [
     "open",

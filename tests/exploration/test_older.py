@@ -132,5 +132,5 @@ def test_a_damaged_one_is_refused(damage: list[str], tmp_path: Path) -> None:
     del inside[damage[-1]]
     (tmp_path / "old" / STATE_FILE).write_text(json.dumps(state))
     seal_folder(tmp_path / "old")
-    with pytest.raises(ValueError, match="is damaged or not an exploration state"):
+    with pytest.raises(ValueError, match="exploration state is damaged"):
         Explorer.load(tmp_path / "old")

@@ -48,7 +48,6 @@ METRICS = {
     "exploration/bonus_mean",
     "exploration/bonus_abs_mean",
     "exploration/new_outcome_rate",
-    "exploration/counted_outcomes",
     "exploration/solved_fraction",
     "exploration/distinct_answers",
     "exploration/reward_disagrees",

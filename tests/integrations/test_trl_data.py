@@ -9,6 +9,7 @@ from trl_runs import GOLDS, Make, generate, is_right, length, questions
 
 from outcome_rl import ExplorationConfig
 from outcome_rl.integrations.trl.columns import Columns
+from outcome_rl.outcomes.matcher import OutcomeMatcher
 
 
 def test_questions_without_an_id_are_identified_by_their_prompt(make: Make) -> None:
@@ -142,7 +143,7 @@ def is_long(value: int, example: Any) -> bool:
         ),
         (
             {"exploration": {"bonus": "ucbcon"}},
-            "bonus must be one of .*module:function; got 'ucbcon'; did you mean 'ucb_con'",
+            "bonus must be one of .*; got 'ucbcon'; did you mean 'ucb_con'",
         ),
         (
             {"exploration": {"outcome": lambda response, example: 1}, "save_strategy": "steps"},
@@ -154,7 +155,7 @@ def is_long(value: int, example: Any) -> bool:
         ),
         (
             {"data": questions(answer=None), "reward_funcs": length, "exploration": {"bonus": "ucb_con"}},
-            "correctness is unknown: the training data has the",
+            "because bonus='ucb_con' requires correctness labels; the training data has .*by answer_key",
         ),
         (
             {"remove_unused_columns": True, "reward_funcs": length, "exploration": {"bonus": "ucb_con"}},
@@ -230,10 +231,11 @@ def test_a_question_with_two_golds_is_an_error(make: Make) -> None:
 
 
 def test_one_prompt_under_several_ids_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    columns, named = Columns("id", None, "the column 'id'"), {"ids_are_named": False, "tasks_are_drawn": False}
-    columns.check(Dataset.from_dict({"id": ["a", "b", "c"], "prompt": ["1 + 1?", "1 + 1?", "2?"]}), **named)
+    columns, kind = Columns("id", None, "the column 'id'"), OutcomeMatcher()
+    named = {"ids_are_named": False, "tasks_are_drawn": False}
+    columns.check(Dataset.from_dict({"id": ["a", "b", "c"], "prompt": ["1 + 1?", "1 + 1?", "2?"]}), kind, **named)
     assert "1 prompts have several ids (such as a = b)" in caplog.text
     caplog.clear()
-    columns.check(Dataset.from_dict({"id": ["a", "a", "c"], "prompt": ["1 + 1?", "1 + 1?", "2?"]}), **named)
-    columns.check(Dataset.from_dict({"id": ["a", "b"], "prompt": ["?", "?"]}), **named, beyond_prompt="image")
+    columns.check(Dataset.from_dict({"id": ["a", "a", "c"], "prompt": ["1 + 1?", "1 + 1?", "2?"]}), kind, **named)
+    columns.check(Dataset.from_dict({"id": ["a", "b"], "prompt": ["?", "?"]}), kind, **named, beyond_prompt="image")
     assert caplog.text == ""

@@ -100,7 +100,7 @@ def test_advantages_are_those_of_group_advantages_step_after_step(
         seen.append(metrics)
     assert seen[0]["exploration/new_outcome_rate"] == 7 / 8  # one has no answer
     assert seen[1]["exploration/new_outcome_rate"] == 0
-    assert seen[2]["exploration/counted_outcomes"] == len(counts)
+    assert seen[2]["exploration/samples"] == counts.total()
     assert seen[0]["outcomes/distinct_in_group"] == (2 + 4) / 2
     assert seen[0]["outcomes/no_answer_rate"] == 1 / 8
     assert seen[0]["exploration/solved_fraction"] == 1

@@ -19,6 +19,7 @@ from outcome_rl_kernels.checks import (
     check_number,
     check_shape_of,
     check_tensor,
+    did_you_mean,
     is_readable,
     shape_text,
 )
@@ -131,7 +132,10 @@ def parse_bonus(bonus: str) -> tuple[str, ...]:
     for method in methods:
         if method not in BONUSES:
             known = ", ".join(map(repr, BONUSES))
-            raise ValueError(f"bonus must be one of {known} or several joined by '+'; got {bonus!r}")
+            raise ValueError(
+                f"bonus must be one of {known} or several joined by '+'; got {bonus!r}{did_you_mean(method, BONUSES)}. "
+                "Add your own by register_bonus"
+            )
     if len(set(methods)) != len(methods) or ("none" in methods and len(methods) > 1):
         raise ValueError(f"bonus may name each method once, and 'none' only without others; got {bonus!r}")
     return methods

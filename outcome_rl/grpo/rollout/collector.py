@@ -183,11 +183,6 @@ class Collector:
             scale="std" if algorithm.norm_adv_by_std_in_grpo else "none",
         )
         answers = scored.answers
-        if self.explorer.matcher.gives_spans:  # every process has the responses, and so what others have read there
-            answers = [
-                answer and answer._replace(text=text[answer.start : answer.end])
-                for answer, text in zip(answers, texts, strict=True)
-            ]
         spans = [(0, 0)] * len(rollouts)
         if scored.answer_mask_mode != "none":
             ids = [rollout.token_ids for rollout in rollouts]

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.files.rows import ANSWER_COLUMNS, ID_COLUMNS, filled_text, id_of_row, id_source
-from outcome_rl.outcomes.extraction.response import final_answer
-from outcome_rl.outcomes.keys import canonical_text, question_id
-from outcome_rl.outcomes.kinds import golds_differ
+from outcome_rl.outcomes.keys import question_id
+from outcome_rl.outcomes.kinds import OutcomeKind, golds_differ
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class Columns(NamedTuple):
         id_key: str,
         answer_key: str | None,
         is_decided: bool,
-        needs_correctness: str,
+        config: ExplorationConfig,
         beyond_prompt: str,
     ) -> "Columns":
         """Find the columns among the `names` of the data.
@@ -37,7 +37,7 @@ class Columns(NamedTuple):
         Args:
             has: says which columns the data has, for errors.
             is_decided: whether something else decides which responses are correct.
-            needs_correctness: the setting that depends on correctness; empty if none does.
+            config: settings, which may depend on correctness.
             beyond_prompt: what a question is beyond its prompt; empty if nothing.
 
         Raises:
@@ -50,11 +50,10 @@ class Columns(NamedTuple):
         golds = answer_key
         if golds == "" and not is_decided:
             golds = next((name for name in ANSWER_COLUMNS if name in names), None)
-        if not golds and not is_decided and needs_correctness:
-            raise ValueError(
-                f"{needs_correctness} depends on which answers are correct, but correctness is unknown: {has}. "
-                "Name the column of the reference answer by answer_key, a reward function by correct_reward, or "
-                "change the setting, for a bonus by zero_when_all_correct=False"
+        if not golds and not is_decided:
+            config.check_correctness(
+                fix=f"{has}. Name the column of the reference answer by answer_key, a reward function by "
+                "correct_reward, or change the setting, for a bonus by zero_when_all_correct=False"
             )
         if ids is None and beyond_prompt:
             raise ValueError(
@@ -78,11 +77,14 @@ class Columns(NamedTuple):
         )
         return filled_text(row.get(self.golds), self.golds, "reference answer", _where(row), fix)
 
-    def check(self, data: Any, *, ids_are_named: bool, tasks_are_drawn: bool, beyond_prompt: str = "") -> None:
+    def check(
+        self, data: Any, kind: OutcomeKind, *, ids_are_named: bool, tasks_are_drawn: bool, beyond_prompt: str = ""
+    ) -> None:
         """Read every row of a data set once, so that a run does not end at a bad one. Streams are read as they come.
 
         Args:
             data: the training data.
+            kind: says which reference answers are the same.
             ids_are_named: the user chose the column of ids, so that an id may have several prompts.
             tasks_are_drawn: a `rollout_func` may draw a task that is not in the prompt.
             beyond_prompt: as for `find`.
@@ -106,7 +108,7 @@ class Columns(NamedTuple):
             gold = self.gold(row) if self.golds else ""
             is_new = own not in questions
             known_prompt, known_gold = questions.setdefault(own, (prompt, gold))
-            if not _same(known_gold, gold):
+            if gold != known_gold and not kind.same_gold(known_gold, gold):
                 raise golds_differ(own, known_gold, gold)
             if self.ids and not ids_are_named and known_prompt != prompt:
                 raise ValueError(
@@ -128,10 +130,6 @@ class Columns(NamedTuple):
                 " = ".join(split[0][:3]),
                 self.ids,
             )
-
-
-def _same(gold: str, other: str) -> bool:
-    return gold == other or canonical_text(final_answer(gold)) == canonical_text(final_answer(other))
 
 
 def _where(row: Mapping[str, Any]) -> str:

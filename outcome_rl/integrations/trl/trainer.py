@@ -147,11 +147,12 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             id_key=id_key,
             answer_key=answer_key,
             is_decided=bool(self.correct_reward or config.is_correct),
-            needs_correctness=config.needs_correctness,
+            config=config,
             beyond_prompt=more[0] if more else "",
         )
         columns.check(
             self.train_dataset,
+            self.explorer.matcher,
             ids_are_named=bool(id_key),
             tasks_are_drawn=self.rollout_func is not None,
             beyond_prompt=more[0] if more else "",
