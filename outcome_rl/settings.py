@@ -11,23 +11,16 @@ that continues it are all read from these fields.
 import copy
 import math
 import operator
-import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from outcome_rl.declared import alternatives, check_types, in_words
 
 T = TypeVar("T")
 _KEY = "outcome_rl.setting"
 _ORDERS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
-# Type -> one of them, several of them.
-_WORDS = {
-    bool: ("true or false", "booleans"),
-    int: ("an integer", "integers"),
-    float: ("a number", "numbers"),
-    str: ("a string", "strings"),
-    type(None): ("null", "nulls"),
-}
 
 
 @dataclass(frozen=True)
@@ -88,9 +81,6 @@ class Setting:
             ValueError: it is outside the range, not finite or beyond 64 bits, or none of the choices.
         """
         items = self.value if isinstance(self.value, list | tuple) else [self.value]
-        if not _fits(self.value, self.type):
-            unknown_choice = _literals(self.type) and all(isinstance(item, str) for item in items)
-            raise (ValueError if unknown_choice else TypeError)(self._message(_words(self.type)))
         for item in items:
             if not isinstance(item, int | float) or isinstance(item, bool) or item == self.also:
                 continue
@@ -100,6 +90,9 @@ class Setting:
                 raise ValueError(self._message("below 2^63"))
             if not math.isfinite(item):
                 raise ValueError(self._message("finite"))
+        if not _fits(self.value, self.type):
+            unknown_choice = _literals(self.type) and all(isinstance(item, str) for item in items)
+            raise (ValueError if unknown_choice else TypeError)(self._message(in_words(self.type)))
 
     def _message(self, expected: str) -> str:
         hint = f"; the default is {yaml_text(self.default)}" if self.default not in ("", [], {}) else ""
@@ -229,36 +222,21 @@ def _default(one: Field[Any]) -> Any:
 
 def _literals(annotation: Any) -> list[Any]:
     """Return the choices of a `Literal`, which may be the type itself, an item of a list or part of a union."""
-    kinds = get_args(annotation) if _is_union(annotation) else (annotation,)
+    kinds = alternatives(annotation)
     items = (get_args(kind)[0] if get_origin(kind) is list else kind for kind in kinds)
     return [choice for item in items if get_origin(item) is Literal for choice in get_args(item)]
 
 
-def _is_union(annotation: Any) -> bool:
-    return get_origin(annotation) in (Union, types.UnionType)
-
-
 def _fits(value: Any, annotation: Any) -> bool:
-    """Return whether a value has a type; a list may stand for a tuple, and the other way round."""
-    origin, inner = get_origin(annotation), get_args(annotation)
-    if _is_union(annotation):
-        return any(_fits(value, kind) for kind in inner)
-    if origin is Literal:
-        return value in inner
-    if origin is list:
-        return isinstance(value, list | tuple) and all(_fits(item, inner[0]) for item in value)
-    if origin is dict:
-        return isinstance(value, dict) and all(isinstance(key, str) for key in value)
-    if origin is tuple:
-        return isinstance(value, list | tuple) and len(value) == len(inner) and all(map(_fits, value, inner))
-    if annotation in (int, float):
-        return isinstance(value, int | annotation) and not isinstance(value, bool)
-    return isinstance(value, origin or annotation)
+    with suppress(ValueError):
+        check_types("it", [value], annotation)
+        return True
+    return False
 
 
 def _parsed(value: Any, annotation: Any) -> Any:
     """Convert a value from YAML to a type, or return it as it is."""
-    kinds = get_args(annotation) if _is_union(annotation) else (annotation,)
+    kinds = alternatives(annotation)
     several = next((kind for kind in kinds if get_origin(kind) in (list, tuple)), None)
     if several is not None and isinstance(value, list | tuple):
         return get_origin(several)(_parsed(item, get_args(several)[0]) for item in value)
@@ -273,19 +251,3 @@ def _parsed(value: Any, annotation: Any) -> Any:
     if several is not None and isinstance(value, str | int | float):
         return get_origin(several)([_parsed(value, get_args(several)[0])])
     return value
-
-
-def _words(annotation: Any) -> str:
-    """Describe a type in words, such as "a number or a list of numbers"."""
-    origin, inner = get_origin(annotation), get_args(annotation)
-    if _is_union(annotation):
-        return " or ".join(map(_words, inner))
-    if origin is Literal:
-        return f"one of {', '.join(map(repr, inner))}"
-    if origin is list and get_origin(inner[0]) is Literal:
-        return f"some of {', '.join(map(repr, get_args(inner[0])))}"
-    if origin in (list, tuple):
-        return f"{'a list of' if origin is list else len(inner)} {_WORDS[inner[0]][1]}"
-    if origin is dict:
-        return "a mapping, such as {name: value}"
-    return "a function" if origin is Callable else _WORDS[annotation][0]

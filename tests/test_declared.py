@@ -39,21 +39,24 @@ def test_what_was_declared_is_accepted(good: Any) -> None:
 @pytest.mark.parametrize(
     ("bad", "named"),
     [
-        (None, "file must be dict; got NoneType"),
+        (None, "file must be a mapping, .*; got NoneType"),
         ({"version": 1}, "file lacks 'lines'"),
-        ({"version": True, "lines": []}, "file.version must be int; got bool"),
+        ({"version": True, "lines": []}, "file.version must be an integer; got bool"),
         ({"version": 2**63, "lines": []}, "file.version must fit into 64 bits"),
-        ({"version": 1.0, "lines": []}, "file.version must be int; got float"),
-        ({"version": 1, "lines": [], "other": None}, "file.other must be dict; got NoneType"),
-        ({"version": 1, "lines": [], "other": {"3": 1}}, "file.other, a key, must be int; got str"),
-        ({"version": 1, "lines": [LINE, 3]}, "file.lines must be Line; got int"),
-        ({"version": 1, "lines": [Line([("a", 1)], {}, set())]}, "file.lines.points must be Point; got tuple"),
-        ({"version": 1, "lines": [Line([Point("a", "1")], {}, set())]}, "file.lines.points.at must be int; got str"),
+        ({"version": 1.0, "lines": []}, "file.version must be an integer; got float"),
+        ({"version": 1, "lines": [], "other": None}, "file.other must be a mapping, .*; got NoneType"),
+        ({"version": 1, "lines": [], "other": {"3": 1}}, "file.other, a key, must be an integer; got str"),
+        ({"version": 1, "lines": [LINE, 3]}, "file.lines must be a Line; got int"),
+        ({"version": 1, "lines": [Line([("a", 1)], {}, set())]}, "file.lines.points must be a Point; got tuple"),
+        (
+            {"version": 1, "lines": [Line([Point("a", "1")], {}, set())]},
+            "file.lines.points.at must be an integer; got str",
+        ),
         (
             {"version": 1, "lines": [Line([], {"a": "b"}, set())]},
-            "file.lines.colours must be float or NoneType; got str",
+            "file.lines.colours must be a number or null; got str",
         ),
-        ({"version": 1, "lines": [Line([], {}, {1})]}, "file.lines.tags must be str; got int"),
+        ({"version": 1, "lines": [Line([], {}, {1})]}, "file.lines.tags must be a string; got int"),
     ],
 )
 def test_what_was_not_is_named_with_its_place(bad: Any, named: str) -> None:
