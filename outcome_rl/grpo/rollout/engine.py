@@ -42,6 +42,8 @@ class RolloutEngine(ABC):
     """Whether each process of a run of several needs a GPU for its engine."""
     uses_servers: ClassVar[bool] = False
     """Whether it can sample on `rollout.servers`."""
+    shards_model: ClassVar[bool] = False
+    """Whether it can shard its model over GPUs (`rollout.tensor_model_parallel_size`)."""
     takes_adapters: ClassVar[bool] = False
     """Whether it can take LoRA adapters without the base weights (`rollout.merge_adapters=false`)."""
 
@@ -153,6 +155,8 @@ def check_engine(config: TrainConfig, *, trains: bool = True) -> type[RolloutEng
         f"exploration.adv_estimator={config.exploration.adv_estimator} reads log-probabilities of the samples, which "
         f"{name} does not return": trains and "logps" in config.exploration.needs and engine.samples_policy,
         f"{name} cannot sample on rollout.servers": bool(rollout.servers) and not engine.uses_servers,
+        f"rollout.tensor_model_parallel_size={rollout.tensor_model_parallel_size} shards the engine's model over GPUs, "
+        f"which {name} cannot": rollout.tensor_model_parallel_size > 1 and not engine.shards_model,
         f"rollout.merge_adapters=false sends only LoRA adapters, which {name} cannot take": (
             trains and not rollout.merge_adapters and not engine.takes_adapters
         ),

@@ -63,7 +63,7 @@ def check_vllm() -> None:
 class VllmEngine(RolloutEngine):
     """A running vLLM with the weights of a policy."""
 
-    overlaps = needs_gpu = uses_servers = takes_adapters = returns_support = needs_top_k = True
+    overlaps = needs_gpu = uses_servers = shards_model = takes_adapters = returns_support = needs_top_k = True
 
     @classmethod
     def check(cls, config: TrainConfig) -> None:

@@ -126,6 +126,7 @@ def test_an_engine_that_dies_loses_no_count(
         ((*OVERLAP, "rollout.overlap=2"), "rollout.overlap"),
         (("rollout.merge_adapters=false", "model.lora_rank=4"), "which rollout.engine=transformers cannot take"),
         ((*OVERLAP, "rollout.servers=[http://host:8000]"), "cannot sample on rollout.servers"),
+        (("rollout.tensor_model_parallel_size=2",), "over GPUs, which rollout.engine=transformers cannot. Leave the"),
         (("rollout.importance_cap=2",), "samples with the trained weights themselves"),
         (("rollout.engine=sglang",), "or your own as module:Class; got 'sglang'"),
         (("rollout.engine=json:JSONDecoder",), "must be a subclass of"),
