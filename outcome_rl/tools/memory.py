@@ -91,14 +91,15 @@ def estimate_memory(config: TrainConfig) -> MemoryEstimate:
         + vocabulary * hidden * FLOAT32  # the head's gradient, before it is accumulated
     )
     weights = num_parameters * size
-    adapter = (trained if config.model.lora_rank else 0) * size
+    adapts = config.model.lora_rank > 0
+    adapters = trained * FLOAT32 if adapts else 0  # their own master weights, whatever the model's dtype
     sharded = distributed.shards_policy(config)
     processes = distributed.world_size() if sharded else 1
-    masters = trained * FLOAT32 if sharded or dtype != torch.float32 else 0
-    reference = weights if config.actor.kl_loss_coef and not config.model.lora_rank else 0
+    masters = trained * FLOAT32 if not adapts and (sharded or dtype != torch.float32) else 0
+    reference = weights if config.actor.kl_loss_coef and not adapts else 0
     offloads = config.actor.ref_param_offload
     held = [
-        Part(f"weights, {config.model.dtype}", 0 if sharded else weights + adapter, "always"),
+        Part(f"weights, {config.model.dtype}", 0 if sharded and masters else weights + adapters, "always"),
         Part("master weights, float32", masters, "always"),
         Part("AdamW, two moments", 2 * trained * FLOAT32, "always"),
         Part("reference policy", reference, "update" if offloads else "always"),
@@ -119,7 +120,7 @@ def estimate_memory(config: TrainConfig) -> MemoryEstimate:
     if sharded:
         # With gradients: all that is in no layer, the layer that computes, and the next, which is prefetched.
         gathered = num_parameters - sum(in_layers) + 2 * max(in_layers, default=0)
-        parts.append(Part("gathered weights and gradients", 2 * gathered * size, "update"))
+        parts.append(Part("gathered weights and gradients", (1 if adapts else 2) * gathered * size, "update"))
         if engine.samples_policy:
             parts.append(Part("gathered weights", weights, "rollout"))
     return MemoryEstimate(num_parameters, [part for part in parts if part.num_bytes])

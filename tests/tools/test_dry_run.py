@@ -131,6 +131,14 @@ def test_sharded_parts_are_divided(dtype: str, model: tuple[LlamaForCausalLM, Pa
     assert estimated["gathered weights"] == number * size
     layer = sum(weight.numel() for weight in real.model.layers[0].parameters())
     assert estimated["gathered weights and gradients"] == 2 * size * (number - layer)  # two of three layers
+    whole = parts(config_of(folder, *settings, "model.lora_rank=2"))
+    with as_rank(0, 4):
+        lora = parts(config_of(folder, *settings, "model.lora_rank=2"))
+    for name in ("weights", "AdamW", "gradients"):
+        assert lora[name] == -(-whole[name] // 4)
+    assert whole["weights"] == number * size + whole["gradients"]  # the adapters are in float32
+    assert "master weights" not in lora
+    assert lora["gathered weights and gradients"] == size * (number - layer)  # frozen weights have no gradients
 
 
 def test_phases_alternate() -> None:

@@ -380,7 +380,7 @@ class ActorConfig:
             raise ValueError(f"loss_mode must be module:function or one of {known}; got {self.loss_mode!r}")
         return name
 
-    def check(self, data: DataConfig, lora_rank: int) -> None:
+    def check(self, data: DataConfig) -> None:
         if self.ppo_mini_batch_size is not None and self.ppo_mini_batch_size > data.train_batch_size:
             raise ValueError(
                 f"actor.ppo_mini_batch_size={self.ppo_mini_batch_size} questions must be at most data.train_batch_size="
@@ -392,7 +392,6 @@ class ActorConfig:
                 f"data.max_prompt_length + data.max_response_length = {data.max_length} tokens"
             )
         unsharded = {
-            "model.lora_rank": lora_rank,
             "actor.use_torch_compile": self.use_torch_compile,
             "actor.ref_param_offload": self.ref_param_offload,
         }
@@ -536,7 +535,7 @@ class TrainConfig:
         self.model.check()
         self.data.check()
         self.trainer.check()
-        self.actor.check(self.data, self.model.lora_rank)
+        self.actor.check(self.data)
         self.rollout.check(self.exploration.bonus)
         if self.actor.sample_below > 0 and self.rollout.keeps_support:
             raise ValueError(

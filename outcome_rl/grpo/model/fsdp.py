@@ -1,6 +1,7 @@
 """Weights, gradients and optimizer state sharded over the processes of a run: PyTorch's `fully_shard` (FSDP2).
 
-Each process holds and steps its rows of every weight, in float32. Full weights are gathered for a while:
+Each process holds its rows of every weight, and steps those that are trained, in float32. LoRA trains adapters alone:
+frozen weights keep their dtype. Full weights are gathered for a while:
 
     forward    a layer, while it computes; embedding and lm_head until the end of the backward pass, because the loss
                takes the lm_head's weight
@@ -34,38 +35,40 @@ class ShardedModel:
     """A model that is sharded over the processes; this one holds a shard.
 
     Attributes:
-        meta_model: the model before sharding, without weights.
+        meta_model, meta_adapters: the model and peft's wrapper of it before sharding, without weights.
         casts_on_gather: whether the shards are float32 and cast to the model's dtype when they are gathered.
         forward: its body, as a pass that all processes enter; afterwards the lm_head's weight is full until a backward
             pass or `reshard`.
     """
 
-    def __init__(self, model: Any, body: nn.Module, layers: Sequence[nn.Module], device: torch.device) -> None:
+    def __init__(
+        self, model: Any, adapters: Any, body: nn.Module, layers: Sequence[nn.Module], device: torch.device
+    ) -> None:
         """Shard a model, equal in all processes, in place.
 
         Args:
             model: a causal language model of transformers.
+            adapters: peft's wrapper of it, or None.
             body: the part of it that computes hidden states.
             layers: modules of the body that are gathered one after another.
             device: the kind of device that holds the shards.
 
         Raises:
-            ValueError: its weights have several dtypes.
+            ValueError: its trained weights have several dtypes.
         """
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 
-        dtypes = {parameter.dtype for parameter in model.parameters()}
+        dtypes = {parameter.dtype for parameter in model.parameters() if parameter.requires_grad}
         if len(dtypes) > 1:
             raise ValueError(
-                f"actor.strategy=fsdp2 needs weights of one dtype; {type(model).__name__} has "
+                f"actor.strategy=fsdp2 needs trained weights of one dtype; {type(model).__name__} has "
                 f"{', '.join(sorted(map(str, dtypes)))}. Set model.dtype=float32, or actor.strategy=ddp"
             )
-        self.meta_model = _without_weights(model)
+        self.meta_model, self.meta_adapters = _without_weights(model, adapters)
         self._model = model
-        trained = any(parameter.requires_grad for parameter in model.parameters())
         precision = MixedPrecisionPolicy(cast_forward_inputs=False)
-        self.casts_on_gather = trained and self.meta_model.dtype in HALF_PRECISION
+        self.casts_on_gather = not dtypes.isdisjoint(HALF_PRECISION)
         if self.casts_on_gather:
             precision = MixedPrecisionPolicy(
                 self.meta_model.dtype, reduce_dtype=torch.float32, cast_forward_inputs=False
@@ -101,25 +104,27 @@ class ShardedModel:
         self._model.reshard()
 
     @torch.no_grad()
-    def full_model(self, *, everywhere: bool) -> Any:
-        """Return an unsharded copy of the model in host memory, on rank zero or everywhere; elsewhere without
-        weights.
+    def full_model(self, *, everywhere: bool) -> tuple[Any, Any]:
+        """Return an unsharded copy of the model and of peft's wrapper in host memory, on rank zero or everywhere;
+        elsewhere without weights.
         """
         from torch.distributed.tensor import DTensor
 
-        model = copy.deepcopy(self.meta_model)
+        model, adapters = copy.deepcopy((self.meta_model, self.meta_adapters))
         state: dict[str, Tensor] = {}
         known: dict[Tensor, Tensor | None] = {}  # tied weights have two names
+        unsharded = model.state_dict()
         for name, tensor in self._model.state_dict(keep_vars=True).items():
             if tensor not in known:
-                cast_shard = tensor.detach().to(self.meta_model.dtype) if isinstance(tensor, DTensor) else tensor.cpu()
+                is_shard = isinstance(tensor, DTensor)
+                cast_shard = tensor.detach().to(unsharded[name].dtype) if is_shard else tensor.cpu()
                 known[tensor] = full_state(cast_shard, everywhere=everywhere)
             full = known[tensor]
             if full is not None:
                 state[name] = full
         if state:
             model.load_state_dict(state, assign=True)
-        return model
+        return model, adapters
 
     def _parts(self) -> "list[FSDPModule]":
         from torch.distributed.fsdp import FSDPModule
@@ -167,10 +172,10 @@ def full_tensor(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def _without_weights(model: Any) -> Any:
-    """Copy a model onto the meta device: its parameters take no memory."""
+def _without_weights(model: Any, adapters: Any) -> tuple[Any, Any]:
+    """Copy a model and peft's wrapper of it onto the meta device: their parameters take no memory."""
     empty = {
         id(parameter): nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=False)
         for parameter in model.parameters()
     }
-    return copy.deepcopy(model, empty)
+    return copy.deepcopy((model, adapters), empty)

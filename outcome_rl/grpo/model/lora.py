@@ -14,6 +14,7 @@ from torch import Tensor
 
 from outcome_rl.extras import install
 from outcome_rl.grpo.config.schema import ModelConfig
+from outcome_rl.grpo.model.fsdp import full_state, shard_like
 
 ADAPTER = "default"  # peft's name of the first adapter
 
@@ -56,8 +57,14 @@ def add_adapters(model: Any, config: ModelConfig) -> Any:
     return adapters
 
 
+def save_adapters(adapters: Any, folder: Path) -> None:
+    """Write adapters as peft does; if they are sharded, all processes must call it, each with a folder of its own."""
+    state = {name: tensor for name, tensor in adapters.state_dict().items() if ".lora_" in name}
+    adapters.save_pretrained(folder, state_dict=full_state(state, everywhere=True), save_embedding_layers=False)
+
+
 def load_adapters(adapters: Any, folder: Path) -> None:
-    """Load adapters in place from a folder that the wrapper's `save_pretrained` wrote.
+    """Load adapters in place, full or sharded, from a folder that `save_adapters` wrote.
 
     Raises:
         ValueError: the folder holds other tensors than the adapters.
@@ -68,7 +75,7 @@ def load_adapters(adapters: Any, folder: Path) -> None:
     if saved.keys() != own.keys():
         names = ", ".join(sorted(saved.keys() ^ own.keys()))
         raise ValueError(f"{folder} must hold the tensors of the adapters; these are in only one of the two: {names}")
-    set_peft_model_state_dict(adapters, saved)
+    set_peft_model_state_dict(adapters, {name: shard_like(tensor, own[name]) for name, tensor in saved.items()})
 
 
 @torch.no_grad()

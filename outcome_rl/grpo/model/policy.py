@@ -15,7 +15,7 @@ from outcome_rl.grpo.config.schema import ModelConfig
 from outcome_rl.grpo.distributed import choose_device
 from outcome_rl.grpo.model.dtype import warn_if_slow, with_dtype
 from outcome_rl.grpo.model.fsdp import ShardedModel, shard_like
-from outcome_rl.grpo.model.lora import add_adapters, load_adapters, merged_state_dict
+from outcome_rl.grpo.model.lora import add_adapters, load_adapters, merged_state_dict, save_adapters
 from outcome_rl.grpo.model.packed_attention import NAME as PACKED
 from outcome_rl.grpo.model.packed_attention import can_use_flash_attention, install
 from outcome_rl.grpo.model.packing import Layout, PackedBatch, PackingPlan, pack, take_rows, to_device
@@ -108,9 +108,9 @@ class Policy:
         """Shard the weights over the processes; all of them hold this policy, and must enter every pass from now on.
 
         Raises:
-            ValueError: the weights have several dtypes.
+            ValueError: the trained weights have several dtypes.
         """
-        self.sharded = ShardedModel(self.model, self._body, self.layers, device)
+        self.sharded = ShardedModel(self.model, self.adapters, self._body, self.layers, device)
         self._forward = self.sharded.forward
 
     def summon_full_params(self) -> AbstractContextManager[None]:
@@ -124,7 +124,8 @@ class Policy:
         """
         if self.sharded is None:
             return self
-        return type(self)(self.sharded.full_model(everywhere=everywhere), self.tokenizer, head=self.head)
+        model, adapters = self.sharded.full_model(everywhere=everywhere)
+        return type(self)(model, self.tokenizer, adapters, head=self.head)
 
     @property
     def packs(self) -> bool:
@@ -197,7 +198,7 @@ class Policy:
         self.model.save_pretrained(folder, state_dict=state)
         self.tokenizer.save_pretrained(folder)
         if self.adapters is not None:
-            self.adapters.save_pretrained(folder / "adapter", save_embedding_layers=False)
+            save_adapters(self.adapters, folder / "adapter")
 
     def published_weights(self) -> dict[str, Tensor]:
         """Return the tensors that `save` would write, without a copy where the policy holds them so.

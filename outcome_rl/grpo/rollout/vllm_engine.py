@@ -16,6 +16,7 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from functools import cache
 from multiprocessing import active_children, resource_tracker
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
@@ -24,6 +25,7 @@ import torch
 from outcome_rl.environment import package_versions
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
+from outcome_rl.grpo.model.lora import save_adapters
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.engine import RolloutEngine
 from outcome_rl.grpo.rollout.handover import Handover, kept_limit_of, vllm_requests
@@ -225,7 +227,7 @@ class VllmEngine(RolloutEngine):
         from vllm.lora.request import LoRARequest
 
         with TemporaryDirectory(dir=self._handover.name) as folder:
-            self._policy.adapters.save_pretrained(folder, save_embedding_layers=False)
+            save_adapters(self._policy.adapters, Path(folder))
             self._llm.llm_engine.add_lora(LoRARequest("policy", 1, folder, load_inplace=True))
             self._adapter = LoRARequest("policy", 1, folder)  # which is not read again
 

@@ -286,9 +286,7 @@ def test_bad_values_name_the_key(override: str, message: str) -> None:
         load(override)
 
 
-@pytest.mark.parametrize(
-    "setting", ["model.lora_rank=2", "actor.use_torch_compile=true", "actor.ref_param_offload=true"]
-)
+@pytest.mark.parametrize("setting", ["actor.use_torch_compile=true", "actor.ref_param_offload=true"])
 def test_settings_that_sharding_does_not_support_are_refused(setting: str) -> None:
     key, value = setting.split("=")
     with pytest.raises(ValueError, match=rf"(?i){key}={value} does not work with actor\.strategy=fsdp2; leave it out"):

@@ -86,6 +86,7 @@ def run_rank(rank: int, port: int, folder: Path) -> None:
         check_rounded(batch, rank)
         check_bad_gradient(Policy.load(MODEL), batch, config, rank)
         check_mixed_dtypes(Policy.load(MODEL))
+        check_adapters(batch, config, rank, folder)
 
 
 def check_all_updates(batch: Sequence[Sample], untied: str, rank: int) -> None:
@@ -221,8 +222,45 @@ def check_bad_gradient(policy: Policy, batch: Sequence[Sample], config: TrainCon
 
 def check_mixed_dtypes(policy: Policy) -> None:
     policy.model.lm_head.weight.data = policy.model.lm_head.weight.data.double()
-    with pytest.raises(ValueError, match=r"needs weights of one dtype; .* has torch\.float32, torch\.float64"):
+    with pytest.raises(ValueError, match=r"needs trained weights of one dtype; .* has torch\.float32, torch\.float64"):
         policy.shard(torch.device("cpu"))
+
+
+def check_adapters(batch: Sequence[Sample], config: TrainConfig, rank: int, folder: Path) -> None:
+    """LoRA: adapters learn, frozen weights are sharded all the same, and files are those of one process."""
+    lora = {"lora_rank": 4, "lora_alpha": 8}
+    check_updates(two_policies(**lora), batch, config, rank)
+
+    def make() -> tuple[Policy, Updater]:
+        policy = Policy.load(replace(MODEL, dtype="bfloat16", **lora))  # the adapters are in float32
+        return policy, Updater(policy, config, total_steps=10)
+
+    with as_rank(0, 1):
+        plain, alone = make()
+        wanted = alone.step(batch)
+    policy, updater = make()
+    found = updater.step(batch)
+    assert found["actor/loss"] == pytest.approx(wanted["actor/loss"], rel=1e-3, abs=1e-5)
+    assert found["actor/kl"] == pytest.approx(wanted["actor/kl"], rel=0.05)
+    assert_sharded(policy.model.parameters(), sum(parameter.numel() for parameter in plain.model.parameters()))
+    assert {parameter.dtype for parameter in updater.weights.parameters} == {torch.float32}
+    check_rollouts(policy, policy.full_copy(everywhere=True), rank)
+
+    place, same = folder / f"adapters-{rank}", folder / f"same-{rank}"
+    policy.full_copy(everywhere=True).save(place)
+    plain.load_weights(place)
+    plain.save(same)
+    for path in (path for path in same.rglob("*") if path.is_file()):
+        assert (place / path.relative_to(same)).read_bytes() == path.read_bytes()
+
+    states = [updater.state_dict()]
+    dist.broadcast_object_list(states)  # of rank zero, the only one that has them
+    resumed, continued = make()
+    resumed.load_weights(place)
+    continued.load_state_dict(copy.deepcopy(states[0]))
+    assert continued.step(batch)["actor/loss"] == updater.step(batch)["actor/loss"]
+    for one, other in zip(updater.weights.parameters, continued.weights.parameters, strict=True):
+        assert torch.equal(full_state(one.detach(), everywhere=True), full_state(other.detach(), everywhere=True))
 
 
 # By torchrun, as a user starts them.
