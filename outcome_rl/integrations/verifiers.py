@@ -66,7 +66,11 @@ def assign_advantages(
             `answer_mask_mode="all"`: advantages cannot take tokens out of a denominator.
     """
     check_mask_mode(explorer.config.answer_mask_mode, "verifiers")
-    sampled, last, ids, batch = _read(traces, tokenizer, answer_key, question_ids)
+    _check(traces, answer_key)
+    sampled = [[node for node in trace.nodes if any(node.mask)] for trace in traces]
+    last = [_last_turn(trace, nodes, i) for i, (trace, nodes) in enumerate(zip(traces, sampled, strict=True))]
+    ids = [[token for token, chosen in zip(node.token_ids, node.mask, strict=True) if chosen] for node in last]
+    batch = _batch(traces, [decode_completion(tokenizer, row) for row in ids], answer_key, question_ids)
     scored = score(explorer, batch, id_source="types and keys of verifiers' tasks", scale=scale)
     rows = scored.token_advantages(scored.answer_mask(tokenizer, ids)).tolist()
     whole = (scored.advantages + scored.bonuses).tolist()
@@ -80,7 +84,6 @@ def assign_advantages(
 def validation_of(
     traces: "Sequence[Trace]",
     explorer: Explorer,
-    tokenizer: Tokenizer,
     *,
     answer_key: str | None = "answer",
     question_ids: Sequence[str] | None = None,
@@ -88,7 +91,9 @@ def validation_of(
     """Return pass@k, different answers, majority and identical completions of validation traces, without counting them.
 
     Args:
-        traces, explorer, tokenizer, answer_key, question_ids: as for `assign_advantages`.
+        traces: as for `assign_advantages`, but without token ids, which verifiers' other clients do not record: the
+            response is the text of the last reply.
+        explorer, answer_key, question_ids: as for `assign_advantages`.
 
     Returns:
         The means of `outcome_rl.metrics.validation_metrics` over the questions.
@@ -96,25 +101,18 @@ def validation_of(
     Raises:
         ValueError: as `assign_advantages`.
     """
-    _, _, ids, batch = _read(traces, tokenizer, answer_key, question_ids)
-    return means(validation(explorer, batch, [*map(tuple, ids)]))
+    _check(traces, answer_key)
+    return means(validation(explorer, _batch(traces, [one.last_reply for one in traces], answer_key, question_ids)))
 
 
-def _read(
-    traces: "Sequence[Trace]", tokenizer: Tokenizer, answer_key: str | None, question_ids: Sequence[str] | None
-) -> "tuple[list[list[MessageNode]], list[MessageNode], list[list[int]], Batch]":
-    """Return of N traces the sampled nodes, the last turn of the root agent, its sampled tokens, and the batch."""
+def _check(traces: "Sequence[Trace]", answer_key: str | None) -> None:
+    """Check that traces have succeeded, with a question and all that tells which are correct."""
     if not traces:
         raise ValueError("traces must hold at least one; got none, as after a step whose episodes all failed. Skip it")
-    sampled = [[node for node in trace.nodes if any(node.mask)] for trace in traces]
     are_scored = any(trace.rewards for trace in traces)
     for i, trace in enumerate(traces):
-        if not trace.task.key or not sampled[i]:
-            raise ValueError(
-                f"traces[{i}] must have a task key and sampled tokens; got key {trace.task.key!r} and "
-                f"{len(sampled[i])} sampled nodes with token ids. Sample with "
-                "verifiers' train client, and leave out failed traces"
-            )
+        if not trace.task.key:
+            raise ValueError(f"traces[{i}] must have a task key; got {trace.task.key!r}. Leave out failed traces")
         if not trace.ok or None in trace.rewards.values() or (are_scored and not trace.rewards):
             raise ValueError(
                 f"traces[{i}] must have succeeded, with all its rewards, or it would enter its group's baseline as 0; "
@@ -126,20 +124,26 @@ def _read(
                 f"{trace.task.type} has {sorted(trace.task.data.model_dump(exclude_none=True))}. Name one, or pass "
                 "None to use reward > 0"
             )
-    last = [_last_turn(trace, nodes, i) for i, (trace, nodes) in enumerate(zip(traces, sampled, strict=True))]
-    ids = [[token for token, chosen in zip(node.token_ids, node.mask, strict=True) if chosen] for node in last]
-    batch = Batch(
+
+
+def _batch(
+    traces: "Sequence[Trace]", responses: list[str], answer_key: str | None, question_ids: Sequence[str] | None
+) -> Batch:
+    return Batch(
         [f"{trace.task.type}:{trace.task.key}" for trace in traces] if question_ids is None else question_ids,
-        [decode_completion(tokenizer, row) for row in ids],
+        responses,
         None if answer_key is None else [_gold(trace, answer_key) for trace in traces],
         [trace.reward for trace in traces],
         rows=[trace.task.data.model_dump() for trace in traces],
     )
-    return sampled, last, ids, batch
 
 
 def _last_turn(trace: "Trace", sampled: "Sequence[MessageNode]", index: int) -> "MessageNode":
     """Return the node of the root agent's last turn: nodes of sub-agents and of rejected attempts may come after it."""
+    if not sampled:
+        raise ValueError(
+            f"traces[{index}] must have sampled nodes with token ids; it has none. Sample with verifiers' train client"
+        )
     trained = {id(node) for branch in trace.branches if branch.trainable for node in branch.nodes}
     turns = [node for node in sampled if id(node) in trained]
     if trace.root_reply is not None:

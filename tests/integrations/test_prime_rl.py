@@ -1,21 +1,24 @@
-"""prime-rl's algorithm on verifiers' own episodes: its own classes where it is installed, otherwise their contract."""
+"""prime-rl's algorithm and evaluation on verifiers' episodes: its classes where it is installed, or their contract."""
 
 import asyncio
 import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from renderers import base as renderers
 from verifiers_traces import TOKENIZER, make
 
-from outcome_rl import Explorer
-from outcome_rl.integrations.prime_rl import exploring
+from outcome_rl import Explorer, outcome_key
+from outcome_rl.integrations.prime_rl import exploring, validating
 from outcome_rl.integrations.verifiers import assign_advantages
+from outcome_rl.metrics import summarise
 
 try:
     from prime_rl.orchestrator.algo.grpo import GRPOAlgorithm
-except ImportError:  # not on PyPI; read at commit 559b447: src/prime_rl/orchestrator/algo/base.py
+    from prime_rl.orchestrator.metrics import EvalMetrics
+except ImportError:  # not on PyPI; read at commit 559b447: src/prime_rl/orchestrator/{algo/base,metrics}.py
     base: Any = ModuleType("prime_rl.orchestrator.algo.base")
 
     def iter_trainable_traces(episodes: Any) -> Any:
@@ -43,6 +46,20 @@ except ImportError:  # not on PyPI; read at commit 559b447: src/prime_rl/orchest
 
         async def finalize_group(self, episodes: Any) -> None:
             await self.score_group(episodes)
+
+    class EvalMetrics:
+        def __init__(self, episodes: Any, records: Any, group_size: int) -> None:
+            self.records = records
+
+        def by_agent(self) -> dict[str, Any]:
+            names = {record.trace.agent.name for record in self.records}
+            return {
+                name: SimpleNamespace(records=[one for one in self.records if one.trace.agent.name == name])
+                for name in names
+            }
+
+        def to_wandb(self, *, prefix: str, subset: str) -> dict[str, float]:
+            return {f"{prefix}/{subset}/{name}/reward/mean": 0.5 for name in self.by_agent()}
 
 
 CONFIG = SimpleNamespace(length_penalty=None)
@@ -105,6 +122,31 @@ def test_tasks_that_an_environment_derives_stay_in_their_group(monkeypatch: pyte
         asyncio.run(algorithm.finalize_group(one))
     assert advantages(group) == advantages(same)
     assert len(algorithm.explorer.solved) == 1
+
+
+def test_evaluation_has_pass_at_k_and_diversity() -> None:
+    """Of traces of the chat client, with which prime-rl evaluates: texts without token ids."""
+    answers = {"27": ["27", "5", "5", "27"], "3": ["1", "3", "9", "9"]}
+    traces = [make(gold, answer, float(answer == gold)) for gold, row in answers.items() for answer in row]
+    for node in (node for trace in traces for node in trace.nodes):
+        node.token_ids, node.mask = [], []
+    group = [
+        SimpleNamespace(id=trace.id, task=trace.task, traces=[trace], ok=True, group=SimpleNamespace(id=trace.task.key))
+        for trace in traces
+    ]
+    records = [SimpleNamespace(episode=one, trace=one.traces[0], cancelled=False) for one in group]
+    metrics = validating(EvalMetrics)(group, records, 4)
+    found = metrics.to_wandb(prefix="eval/sums", subset="effective")
+    name = traces[0].agent.name
+    keys = [np.array([outcome_key(answer) for answer in row]) for row in answers.values()]
+    right = [row == outcome_key(gold) for row, gold in zip(keys, answers, strict=True)]
+    summary = summarise(keys, right)
+    section = f"eval/sums/effective/{name}"
+    for one in ("pass_at_k", "diff_at_k"):
+        assert {k: found[f"{section}/validation/{one}/{k}"] for k in summary[one]} == pytest.approx(summary[one])
+    assert found[f"{section}/validation/identical_rate"] == 0.75
+    assert f"{section}/reward/mean" in found
+    assert not any("validation" in key for key in metrics.to_wandb(prefix="eval/sums", subset="all"))
 
 
 def test_a_length_penalty_is_refused() -> None:

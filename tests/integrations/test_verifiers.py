@@ -82,7 +82,11 @@ def test_branches_read_advantages_bonuses_and_answer_mask(mode: str, turns: int)
 
 def test_validation_is_the_summary_of_the_same_answers() -> None:
     explorer = Explorer(bonus="batch")
-    found = validation_of(step(), explorer, TOKENIZER)
+    traces = step()
+    for trace in traces:
+        for node in trace.nodes:  # as verifiers' chat client records them, which prime-rl evaluates with
+            node.token_ids, node.mask = [], []
+    found = validation_of(traces, explorer)
     keys = [np.array([NO_ANSWER if a is None else outcome_key(a) for a in row]) for row in ANSWERS.values()]
     right = [np.array([answer == gold for answer in row]) for gold, row in ANSWERS.items()]
     summary = summarise(keys, right)
@@ -136,7 +140,7 @@ def test_errors_name_what_to_change() -> None:
     untokenised = make("3", "3", 1.0)
     for node in untokenised.nodes:
         node.token_ids, node.mask = [], []
-    with pytest.raises(ValueError, match=r"traces\[0\] must have .* 0 sampled nodes .* train client"):
+    with pytest.raises(ValueError, match=r"traces\[0\] must have sampled nodes .* train client"):
         assign_advantages([untokenised], explorer, TOKENIZER)
     with pytest.raises(ValueError, match="answer_mask_mode must be 'policy', 'bonus' or 'none' for verifiers"):
         assign_advantages(step(), Explorer(answer_mask_mode="all"), TOKENIZER)
