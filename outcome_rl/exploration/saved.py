@@ -124,7 +124,7 @@ def _read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     if not any((folder / name).exists() for name in FILES):
         raise FileNotFoundError(f"{folder} holds no exploration state. {FIX}")
     try:
-        check_folder(folder, closed="")
+        check_folder(folder)
     except (FileNotFoundError, ValueError) as error:
         raise type(error)(f"{error}. {FIX}") from error
     path = folder / STATE_FILE

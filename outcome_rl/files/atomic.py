@@ -147,24 +147,37 @@ def seal_folder(folder: Path) -> None:
     """Write `MANIFEST`: the SHA-256 of the lines below it, then size and SHA-256 of every other file in the folder.
 
     Call it last, inside `atomic_folder`.
+
+    Raises:
+        OSError: a file cannot be read, or is a link to a folder, whose files could not be checked.
     """
-    manifest = folder / MANIFEST
-    files = [path for path in _inside(folder) if path != manifest and not path.is_dir()]
     entries = {
-        path.relative_to(folder).as_posix(): {"size": path.stat().st_size, "sha256": _sha256(path)} for path in files
+        name: {"size": (folder / name).stat().st_size, "sha256": _sha256(folder / name)} for name in _names(folder)
     }
     content = json.dumps(entries, indent=2).encode()
-    manifest.write_bytes(hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
+    (folder / MANIFEST).write_bytes(hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
+
+
+def _names(folder: Path) -> list[str]:
+    """Return the names of the files in a sealed folder, besides its manifest; a link to a folder counts as one."""
+    paths = (path for path in _inside(folder) if path.is_symlink() or not path.is_dir())
+    return [name for path in paths if (name := path.relative_to(folder).as_posix()) != MANIFEST]
 
 
 def _inside(folder: Path) -> list[Path]:
-    """Return all files and folders in a folder, sorted; `Path.rglob` leaves out, in silence, what it cannot read."""
+    """Return the files and folders in a folder, sorted, but hidden ones, which libraries do not read.
+
+    `Path.rglob` leaves out, in silence, what it cannot list.
+    """
 
     def fail(error: OSError) -> None:
         raise error
 
-    found = os.walk(folder, onerror=fail)
-    return sorted(Path(place, name) for place, folders, files in found for name in [*folders, *files])
+    found = []
+    for place, folders, files in os.walk(folder, onerror=fail):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [Path(place, name) for name in (*folders, *files) if not name.startswith(".")]
+    return sorted(found)
 
 
 def fingerprint(folder: Path) -> str:
@@ -180,14 +193,14 @@ def fingerprint(folder: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def check_folder(folder: Path, part: str = "", closed: str | None = None) -> None:
+def check_folder(folder: Path, part: str = "") -> None:
     """Check that the files of a folder are those that `seal_folder` listed, to the bit.
+
+    Further files are refused, because libraries read whatever they find; hidden ones are ignored.
 
     Args:
         folder: the sealed folder.
         part: check only files whose names have this prefix, such as `model/`.
-        closed: subfolder, "" for the folder itself, in which further files are refused, because libraries read whatever
-            they find; hidden files and other folders are ignored.
 
     Raises:
         FileNotFoundError, ValueError: a file is missing, has other contents, or was added; the message names it.
@@ -198,17 +211,11 @@ def check_folder(folder: Path, part: str = "", closed: str | None = None) -> Non
     digest, _, content = manifest.read_bytes().partition(b"\n")
     if hashlib.sha256(content).hexdigest().encode() != digest:
         raise ValueError(f"{manifest} is damaged: its contents do not match its SHA-256")
-    entries = _entries(content, manifest)
-    if closed is not None:
-        places = (folder / closed).rglob("*")
-        names = {place.relative_to(folder) for place in places if place.is_symlink() or not place.is_dir()}
-        visible = {name.as_posix() for name in names if not any(one.startswith(".") for one in name.parts)}
-        if added := sorted(visible - {MANIFEST} - entries.keys()):
-            raise ValueError(f"{folder} has files that are not in {MANIFEST}: {', '.join(added)}. Move them elsewhere")
+    entries = {name: entry for name, entry in _entries(content, manifest).items() if name.startswith(part)}
+    if added := [name for name in _names(folder) if name.startswith(part) and name not in entries]:
+        raise ValueError(f"{folder} has files that are not in {MANIFEST}: {', '.join(added)}. Move them elsewhere")
     for name, (size, digest_of_file) in entries.items():
         path = folder / name
-        if not name.startswith(part):
-            continue
         if not path.is_file():
             raise FileNotFoundError(f"{path} is missing")
         if path.stat().st_size != size:

@@ -23,7 +23,7 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
     Raises:
         ValueError: a row is not a JSON object.
     """
-    if path.exists():
+    if path.is_file():  # a pipe or a device would never end
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
                 if not line.endswith(b"\n"):

@@ -35,7 +35,6 @@ def test_every_damage_of_a_sealed_folder_is_named(
     fill(folder, "contents")
     (folder / "inner" / "empty").touch()
     seal_folder(folder)
-    (folder / "notes").write_text("of the user")
     check_folder(folder)
     whole = (folder / name).read_bytes()
     damaged = data.draw(
@@ -291,17 +290,59 @@ def test_several_processes_may_write_one_file(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["x"]
 
 
-def test_files_added_to_a_closed_folder_are_refused(tmp_path: Path) -> None:
-    for name in ("model/weights", "notes"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("x")
-    seal_folder(tmp_path)
-    (tmp_path / "more").write_text("x")
-    check_folder(tmp_path, closed="model")  # elsewhere further files are ignored
-    (tmp_path / "model" / "adapter_config.json").write_text("{}")
-    check_folder(tmp_path)
-    with pytest.raises(ValueError, match=r"not in MANIFEST: model/adapter_config\.json\. Move"):
-        check_folder(tmp_path, closed="model")
+# Kind of a file or folder -> how it is made, from its path and a folder elsewhere.
+HARMLESS: dict[str, Callable[[Path, Path], object]] = {
+    "empty folder": lambda path, _: path.mkdir(),
+    "hidden file": lambda path, _: path.with_name(f".{path.name}").touch(),
+    "hidden link": lambda path, far: path.with_name(f".{path.name}").symlink_to(far),
+    "hidden folder": lambda path, _: write_text(path.with_name(f".{path.name}") / "file", "x"),
+}
+FILES: dict[str, Callable[[Path, Path], object]] = {
+    "file": lambda path, _: path.touch(),
+    "file in a folder": lambda path, _: write_text(path / "file", "x"),
+    "link to a file": lambda path, far: path.symlink_to(far / "file"),
+}
+LINKS: dict[str, Callable[[Path, Path], object]] = {
+    "link to a folder": lambda path, far: path.symlink_to(far),
+    "link to nothing": lambda path, far: path.symlink_to(far / "nothing"),
+}
+
+
+@settings(deadline=None)  # it writes files
+@given(
+    own=st.lists(st.sampled_from([*HARMLESS, *FILES])),
+    kind=st.sampled_from([*HARMLESS, *FILES, *LINKS]),
+    place=st.sampled_from([".", "inner"]),
+)
+def test_a_sealed_folder_holds_what_was_sealed(
+    own: list[str], kind: str, place: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder, far = tmp_path_factory.mktemp("sealed"), tmp_path_factory.mktemp("far")
+    (far / "file").write_text("x")
+    fill(folder, "contents")
+    makers = HARMLESS | FILES | LINKS
+    for number, one in enumerate(own):
+        makers[one](folder / ("inner" if number % 2 else ".") / f"own-{number}", far)
+    seal_folder(folder)
+    for part in ("", "inner/", "b"):
+        check_folder(folder, part)
+    makers[kind](folder / place / "added", far)
+    for part in ("", f"{place}/".removeprefix("./")):
+        if kind in HARMLESS:
+            check_folder(folder, part)
+        else:
+            with pytest.raises(ValueError, match=r"not in MANIFEST: (inner/)?added(/file)?\. Move"):
+                check_folder(folder, part)
+    check_folder(folder, "b")  # of other parts further files are ignored
+
+
+@pytest.mark.parametrize("kind", LINKS)
+def test_a_folder_with_a_link_that_holds_no_file_is_not_sealed(kind: str, tmp_path: Path) -> None:
+    """It would be refused for ever."""
+    LINKS[kind](tmp_path / "link", tmp_path.parent)
+    with pytest.raises(OSError, match="link"):
+        seal_folder(tmp_path)
+    assert not (tmp_path / "MANIFEST").exists()
 
 
 @pytest.mark.parametrize("content", [b"null", b"[]", b"3", b'{"a": 1}', b'{"a": {"size": []}}', b"[" * 10**5, b"\xff"])

@@ -12,6 +12,9 @@ from outcome_rl.files.jsonl import drop_partial_row, read_rows, write_rows
 
 def test_a_missing_file(tmp_path: Path) -> None:
     assert list(read_rows(tmp_path / "none.jsonl")) == []
+    (tmp_path / "link.jsonl").symlink_to("/dev/zero")  # in a stranger's folder
+    assert list(read_rows(tmp_path / "link.jsonl")) == []
+    (tmp_path / "link.jsonl").unlink()
     drop_partial_row(tmp_path / "none.jsonl")
     assert list(tmp_path.iterdir()) == []
 

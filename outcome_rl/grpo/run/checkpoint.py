@@ -165,7 +165,7 @@ def check_checkpoint(checkpoint: Path, part: str = "") -> None:
         ValueError: one is missing, damaged or added; the message names it, and the checkpoint to continue from.
     """
     try:
-        check_folder(checkpoint, part, closed=part)
+        check_folder(checkpoint, part)
     except (OSError, ValueError) as error:  # also a disk that cannot be read
         checkpoints = _checkpoints(checkpoint.parent)
         earlier = checkpoints[: checkpoints.index(checkpoint)] if checkpoint in checkpoints else []
