@@ -1,6 +1,7 @@
 """The `outcome-rl` command line. Results go to stdout, progress and errors to stderr."""
 
 import argparse
+import io
 import logging
 import re
 import sys
@@ -26,6 +27,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     Raises:
         SystemExit: the command failed; status 2 for errors of the user.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal of ASCII or Latin-1 ends no run
+        sys.stdout.reconfigure(errors="backslashreplace")
     sys.excepthook = _print_traceback
     warnings.formatwarning = lambda message, *_, **__: f"warning: {printable(str(message))}\n"
     if logging.lastResort is not None:

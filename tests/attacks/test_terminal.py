@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -88,7 +89,9 @@ def test_controls_of_direction_do_not_reach_a_terminal() -> None:
 
 
 def test_the_traceback_of_a_users_function(tmp_path: Path) -> None:
-    (tmp_path / "hostile.py").write_text(f"def one(response, example):\n    raise KeyError({TITLE!r} + 'x\\x1b[2J')\n")
+    (tmp_path / "hostile.py").write_text(
+        f"def one(response, example):\n    raise ValueError({TITLE!r} + 'x\\x1b[2J')\n"
+    )
     settings = ("data.train_max_samples=2", "data.train_batch_size=2", "rollout.n=2", "data.test_files=[]")
     command = [sys.executable, "-m", "outcome_rl.cli", "train", "--config", "toy", "reward.function=hostile.py:one"]
     command += [*settings, "data.val_files=[]", "trainer.num_threads=1"]
@@ -96,3 +99,15 @@ def test_the_traceback_of_a_users_function(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "owned" in done.stderr
     assert harmful(done.stdout + done.stderr) == []
+
+
+def test_a_terminal_without_unicode_ends_no_command(tmp_path: Path) -> None:
+    path = tmp_path / "samples.jsonl"
+    path.write_text(
+        json.dumps({"question_id": "é", "gold": r"\sum_{k=1}^3 k", "response": "5", "correct": True}) + "\n"
+    )
+    command = [sys.executable, "-m", "outcome_rl.cli", "analyze", str(path), "--workers", "1"]
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    assert r"question \xe9" in done.stdout

@@ -264,38 +264,36 @@ class Stopped(BaseException):
     """As Ctrl-C, which Python raises after any instruction."""
 
 
-def stopped_after(lines: int, call: Callable[[], object]) -> bool:
-    """Run a call and stop it after so many lines of this library; return whether it was stopped."""
-    left = lines
+def stopped_after(calls: int, call: Callable[[], object], file: str = "outcome_rl") -> bool:
+    """Run a call and stop it after so many calls from the files with this name; return whether it was stopped.
 
-    def trace(frame: Any, event: str, _: Any) -> Any:
+    Python looks for signals where a call ends, so that no `with` is left without its exit.
+    """
+    left = calls
+
+    def profile(frame: Any, event: str, _: Any) -> None:
         nonlocal left
-        if "outcome_rl" not in frame.f_code.co_filename:
-            return None
-        if event == "line":
+        caller = frame if event == "c_return" else frame.f_back if event == "return" else None
+        if caller is not None and file in caller.f_code.co_filename:
             left -= 1
             if left == 0:
                 raise Stopped
-        return trace
 
-    tracer = sys.gettrace()
-    sys.settrace(trace)
+    before = sys.getprofile()
+    sys.setprofile(profile)
     try:
         call()
     except Stopped:
         return True
     finally:
-        sys.settrace(tracer)
+        sys.setprofile(before)
     return False
 
 
-@pytest.mark.parametrize("impl", ["auto", "reference"])
-@pytest.mark.parametrize("method", ["score", "count"])
-@settings(max_examples=40, deadline=None)
-@given(ROWS, ROWS, st.data())
-def test_a_call_that_is_stopped_at_any_line_leaves_no_trace_or_is_finished(
-    impl: Any, method: str, first: list[Any], second: list[Any], data: Any
-) -> None:
+def is_stopped_without_a_trace(
+    calls: int, impl: Any, method: str, first: list[Any], second: list[Any], file: str = "outcome_rl"
+) -> bool:
+    """Stop a call after so many calls of its own and check what it leaves; return whether it was stopped."""
     names = ["question_ids", "responses", "golds"]
     columns = arguments(second) if method == "score" else {name: arguments(second)[name] for name in names}
 
@@ -310,7 +308,7 @@ def test_a_call_that_is_stopped_at_any_line_leaves_no_trace_or_is_finished(
     before, after, batches = state(explorer), state(finished), explorer.batches
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        stopped = stopped_after(data.draw(st.integers(0, 1500)), lambda: getattr(explorer, method)(**columns))
+        stopped = stopped_after(calls, lambda: getattr(explorer, method)(**columns), file)
     free: list[bool] = []
     thread = threading.Thread(target=lambda: free.append(explorer._lock.acquire(timeout=5)))
     thread.start()
@@ -325,6 +323,27 @@ def test_a_call_that_is_stopped_at_any_line_leaves_no_trace_or_is_finished(
         getattr(expected, method)(**columns)
     assert expected.score(**arguments(first)).metrics == explorer.score(**arguments(first)).metrics
     assert state(expected) == state(explorer)
+    return stopped
+
+
+@pytest.mark.parametrize("impl", ["auto", "reference"])
+@pytest.mark.parametrize("method", ["score", "count"])
+@settings(max_examples=40, deadline=None)
+@given(ROWS, ROWS, st.data())
+def test_a_call_that_is_stopped_anywhere_leaves_no_trace_or_is_finished(
+    impl: Any, method: str, first: list[Any], second: list[Any], data: Any
+) -> None:
+    is_stopped_without_a_trace(data.draw(st.integers(0, 1500)), impl, method, first, second)
+
+
+@pytest.mark.parametrize("method", ["score", "count"])
+def test_a_call_that_is_stopped_at_each_step_of_the_explorer(method: str) -> None:
+    """Between counting and the end there are a few, which random ones miss."""
+    rows = [(0, 0, 1, 1.0), (1, 0, 3, 0.0)]
+    calls = 1
+    while is_stopped_without_a_trace(calls, "auto", method, rows, rows[::-1], "explorer.py"):
+        calls += 1
+    assert calls > 10
 
 
 def test_count_takes_keys_only_where_score_does() -> None:
