@@ -220,7 +220,10 @@ def report(runs: Sequence[Path], out: Path | None) -> None:
     """Write one HTML page of a run, or of several over one another, finished or not."""
     from outcome_rl.tools.report import write_report
 
-    print(printable(str(write_report(runs, out or (runs[0] if len(runs) == 1 else Path()) / "report.html"))))
+    page = (runs[0] if len(runs) == 1 else Path()) / "report.html"
+    if out is None and page.is_symlink():
+        raise ValueError(f"{page} is a link, by which the page would replace a file elsewhere; name the page by --out")
+    print(printable(str(write_report(runs, out or page))))
 
 
 @command(
@@ -275,15 +278,16 @@ def hard_set(
             f"exploration.outcome must be math for a hard set, which stores final answers only; got {matcher.rule}"
         )
     out = out or Path("hard-set") / Path(model).name
+    folder = out.absolute()  # a user's engine may change the working directory
     with (
-        open_sampler(settings, [settings.data.test_files], out, with_text=False, k=k) as (sampler, sets),
+        open_sampler(settings, [settings.data.test_files], folder, with_text=False, k=k) as (sampler, sets),
         closing(matcher),
     ):
         (dataset,) = sets
-        statistics, hard = find_hard(sampler, matcher, dataset, k, out, show_progress)
+        statistics, hard = find_hard(sampler, matcher, dataset, k, folder, show_progress)
     problems = [problem.row() for problem in dataset.problems if problem.id in set(hard)]
     for name, rows in (("statistics", [one._asdict() for one in statistics]), ("hard", problems)):
-        write_rows(out / f"{name}.jsonl", rows)
+        write_rows(folder / f"{name}.jsonl", rows)
     drawn = sum(one.n for one in statistics)
     print(
         printable(

@@ -223,3 +223,16 @@ def test_unsolved_questions_are_listed_with_their_wrong_answers(finished: Path, 
 def test_a_report_imports_no_outcome_function(finished: Path) -> None:
     found = find_unsolved(finished, {"exploration": {"outcome": "no_such_module:function"}})
     assert "no_such_module:function is a function, which a report does not import" in str(found)
+
+
+def test_a_page_replaces_no_file_by_a_link_in_a_folder(finished: Path, tmp_path: Path) -> None:
+    """A stranger's folder with `report.html -> ~/.bashrc` would replace that file."""
+    run = shutil.copytree(finished, tmp_path / "run")
+    (run / "report.html").unlink(missing_ok=True)
+    (run / "report.html").symlink_to(tmp_path / "mine")
+    (tmp_path / "mine").write_text("content")
+    result = invoke(cli.main, "report", run)
+    assert result.exit_code == 2
+    assert "report.html is a link" in result.stderr
+    assert "--out" in result.stderr
+    assert (tmp_path / "mine").read_text() == "content"

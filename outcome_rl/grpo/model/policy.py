@@ -67,7 +67,7 @@ class Policy:
                 dtype=getattr(torch, dtype),
                 trust_remote_code=config.trust_remote_code,
             )
-        except (OSError, ValueError) as error:
+        except Exception as error:  # each library that a config.json may ask for raises its own
             raise ValueError(f"model.path={config.path!r} cannot be loaded: {error}") from error
         if tokenizer.eos_token_id is None:
             raise ValueError(

@@ -31,7 +31,7 @@ def only_run_in(run_dir: Path) -> Iterator[None]:
         RunBusyError: another process holds the lock.
     """
     run_dir.mkdir(parents=True, exist_ok=True)
-    with (run_dir / ".lock").open("w") as file:
+    with (run_dir / ".lock").open("a") as file:  # a link to a file of the user loses nothing
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

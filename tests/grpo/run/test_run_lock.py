@@ -29,6 +29,14 @@ def test_a_folder_is_locked_and_released(tmp_path: Path) -> None:
         pass
 
 
+def test_the_lock_empties_no_file(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("content")
+    (tmp_path / ".lock").symlink_to("mine")
+    with only_run_in(tmp_path):
+        pass
+    assert (tmp_path / "mine").read_text() == "content"
+
+
 def test_an_error_releases_the_folder(tmp_path: Path) -> None:
     with pytest.raises(KeyError), only_run_in(tmp_path):
         raise KeyError
