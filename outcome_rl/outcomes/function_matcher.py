@@ -13,21 +13,20 @@ from typing import Any
 import numpy as np
 
 from outcome_rl.outcomes.batch import Batch, Row
-from outcome_rl.outcomes.extraction.answer import Answer
 from outcome_rl.outcomes.functions import (
     MAX_SHOWN_CHARS,
     Failure,
-    Found,
+    Outcome,
     boolean,
     check_callable,
     load_function,
     not_ending_the_process,
-    shown,
+    value_key,
     value_of,
     wrapped,
 )
 from outcome_rl.outcomes.keys import NO_ANSWER, hash_key
-from outcome_rl.outcomes.kinds import OutcomeKind, Outcomes, Progress, Texts, empty_golds, golds_of, value_key
+from outcome_rl.outcomes.kinds import OutcomeKind, Outcomes, Progress, Texts, answer_of, empty_golds, golds_of
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +71,7 @@ class FunctionMatcher(OutcomeKind):
             if is_correct is not None:
                 check_callable("is_correct", is_correct, arguments)
         self._ever_worked = False
-        self._golds: dict[tuple[str, str], Found | Failure] = {}  # question and gold -> its outcome, of the last ones
+        self._golds: dict[tuple[str, str], Outcome | Failure] = {}  # question and gold -> its outcome, of the last ones
 
     def classify(
         self,
@@ -118,18 +117,13 @@ class FunctionMatcher(OutcomeKind):
         )
         found = [results[pair] for pair in pairs]
         self._check_works(found)
-        of_gold = {pair: results[pair] if pair in results else self._golds.get(pair) for pair in with_gold}
+        of_gold = {pair: results[pair] if pair in results else self._golds.get(pair) for pair in with_gold if pair[1].strip()}
         bad = self._bad_golds(batch, of_gold)
         self.report(bad, {})
         self._log_failures({pair: one for pair, one in zip(pairs, found, strict=True) if isinstance(one, Failure)})
-        gold_keys = {
-            pair: _key(one) if isinstance(one, Found) and pair[1].strip() else NO_ANSWER
-            for pair, one in of_gold.items()
-        }
-        keys = list(map(_key, found))
         correct = [
-            self._correct(one, key, gold_keys[gold], example)
-            for one, key, gold, example in zip(found, keys, with_gold, batch.examples, strict=True)
+            self._correct(one, of_gold.get(gold), example)
+            for one, gold, example in zip(found, with_gold, batch.examples, strict=True)
         ]
         # A gold that was cut is asked again. The others are kept: a function may be slow.
         self._golds |= {pair: results[pair] for pair in new if not _is_cut(results[pair])}
@@ -138,8 +132,8 @@ class FunctionMatcher(OutcomeKind):
         if progress is not None:
             progress(len(pairs), len(pairs))
         failed = sum(isinstance(one, Failure) for one in found)
-        answers = list(map(_answer, found))
-        return Outcomes(np.array(keys, np.int64), np.array(correct, np.bool_), answers, failed, bad)
+        keys_N = np.array([one.key for one in found], np.int64)
+        return Outcomes(keys_N, np.array(correct, np.bool_), list(map(answer_of, found)), failed, bad)
 
     def same_gold(self, a: str, b: str) -> bool:
         return a == b or self._is_correct is not None
@@ -150,13 +144,13 @@ class FunctionMatcher(OutcomeKind):
             former = json.dumps(ast.literal_eval(text))
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             return key
-        return value_key(former) if hash_key(f"value:{former}") == key else key
+        return value_key(value_of(former)) if hash_key(f"value:{former}") == key else key
 
     def close(self) -> None:
         """Stop the function's processes, if it has any; a later call starts new ones."""
         self._function.close()
 
-    def _check_works(self, found: Sequence[Found | Failure]) -> None:
+    def _check_works(self, found: Sequence[Outcome | Failure]) -> None:
         """Refuse a function that raises, or returns what is no outcome, on every response of its first batch."""
         errors = [one.reason for one in found if isinstance(one, Failure) and one.kind == "error"]
         if errors and len(errors) == len(found) and not self._ever_worked:
@@ -166,30 +160,29 @@ class FunctionMatcher(OutcomeKind):
             )
         self._ever_worked = self._ever_worked or len(errors) < len(found)
 
-    def _bad_golds(self, batch: Batch, of_gold: Mapping[tuple[str, str], Found | Failure | None]) -> dict[str, str]:
+    def _bad_golds(self, batch: Batch, of_gold: Mapping[tuple[str, str], Outcome | Failure | None]) -> dict[str, str]:
         if batch.golds is None or self._is_correct is not None:
             return {}
         bad = empty_golds(batch)
         for (question_id, gold), one in of_gold.items():
-            if one is not None and not _is_cut(one) and (isinstance(one, Failure) or not one.text):
+            if one is not None and not _is_cut(one) and (isinstance(one, Failure) or one.key == NO_ANSWER):
                 why = one.reason if isinstance(one, Failure) else "it has no outcome"
                 bad[question_id] = f"the gold answer {gold[:MAX_SHOWN_CHARS]!r}: {why}"
         return bad
 
-    def _correct(self, found: Found | Failure, key: int, gold_key: int, example: Row) -> bool:
-        if key == NO_ANSWER or isinstance(found, Failure):
+    def _correct(self, found: Outcome | Failure, gold: Outcome | Failure | None, example: Row) -> bool:
+        if found.key == NO_ANSWER or isinstance(found, Failure):
             return False
         if self._is_correct is None:
-            return key == gold_key
-        value = value_of(found.text)
+            return gold is not None and found.key == gold.key
         try:
             with not_ending_the_process():
-                return boolean("is_correct", self._is_correct(value, example))
+                return boolean("is_correct", self._is_correct(found.value, example))
         except Exception as error:
-            error.add_note(f"is_correct was called with {value!r:.200} and the row {dict(example)!r:.500}")
+            error.add_note(f"is_correct was called with {found.value!r:.200} and the row {dict(example)!r:.500}")
             raise
 
-    def _log_failures(self, failures: Mapping[tuple[str, str], Found | Failure]) -> None:
+    def _log_failures(self, failures: Mapping[tuple[str, str], Outcome | Failure]) -> None:
         for (question_id, response), failure in [*failures.items()][:MAX_LOGGED_FAILURES]:
             logger.warning(
                 "question %r: the outcome function ended with %s on the response %r; this is its outcome.",
@@ -201,20 +194,5 @@ class FunctionMatcher(OutcomeKind):
             logger.warning("the outcome function failed on %d responses of this call in all.", len(failures))
 
 
-def _is_cut(found: Found | Failure) -> bool:
+def _is_cut(found: Outcome | Failure) -> bool:
     return isinstance(found, Failure) and found.kind == "cut"
-
-
-def _key(found: Found | Failure) -> int:
-    if isinstance(found, Failure):
-        return NO_ANSWER if found.kind == "cut" else hash_key(f"failed:{found.kind}")
-    return value_key(found.text) if found.text else NO_ANSWER
-
-
-def _answer(found: Found | Failure) -> Answer | None:
-    """Return the outcome as an answer; the span is empty where the function gave none."""
-    if _key(found) == NO_ANSWER:
-        return None
-    if isinstance(found, Failure):
-        return Answer(f"({found.kind})", 0, 0, "function")
-    return Answer(shown(value_of(found.text)), found.start, found.end, "function")

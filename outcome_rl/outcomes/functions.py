@@ -23,6 +23,7 @@ from types import ModuleType
 from typing import Any, Literal, NamedTuple
 
 from outcome_rl.outcomes.batch import Row
+from outcome_rl.outcomes.keys import NO_ANSWER, hash_key
 
 FailureKind = Literal["timeout", "crash", "memory", "error", "cut"]
 
@@ -30,9 +31,6 @@ MAX_VALUE_CHARS = 1 << 16
 """Maximum length of an outcome's text; use a digest for longer texts."""
 
 MAX_SHOWN_CHARS = 240
-
-_to_json = json.JSONEncoder().encode  # not json.dumps, which a function may have replaced
-
 
 class Outcome(NamedTuple):
     """An outcome: its value, the characters `response[start:end]` that spell it, and the key that names it.
@@ -55,13 +53,9 @@ class Failure(NamedTuple):
     kind: FailureKind
     reason: str
 
-
-class Found(NamedTuple):
-    """Result of a function in canonical form: the text of its value and its span, (0, 0) without one."""
-
-    text: str
-    start: int = 0
-    end: int = 0
+    @property
+    def key(self) -> int:
+        return NO_ANSWER if self.kind == "cut" else hash_key(f"failed:{self.kind}")
 
 
 class OutcomeFunction:
@@ -102,7 +96,7 @@ class OutcomeFunction:
 
     def call(
         self, responses: Sequence[str], examples: Sequence[Row], deadline: float = float("inf")
-    ) -> "list[Found | Failure]":
+    ) -> "list[Outcome | Failure]":
         """Call the function on N responses; an exception is the outcome of its response, not of the call.
 
         Args:
@@ -246,8 +240,7 @@ def _import(module: str, folder: str = "") -> ModuleType:
     return import_module(module)
 
 
-def _attempt(length: int, function: Callable[..., Any], *arguments: Any) -> Found | Failure:
-    """Bring the result for a response of that many characters to its canonical form."""
+def _attempt(length: int, function: Callable[..., Any], *arguments: Any) -> Outcome | Failure:
     try:
         return found(function(*arguments), length)
     except KeyboardInterrupt:
@@ -275,8 +268,8 @@ def describe(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}"[:300].split())
 
 
-def found(result: Any, length: int) -> Found:
-    """Return a result in canonical form; no answer, and a value that is not equal to itself, have an empty text.
+def found(result: Any, length: int) -> Outcome:
+    """Return the result for a response of that many characters with its key; a value unlike itself is no answer.
 
     Raises:
         TypeError, ValueError: it is no outcome, or its span is not in the response.
@@ -287,15 +280,23 @@ def found(result: Any, length: int) -> Found:
     value = plain(value)
     _check_outcome(value)
     if value is None or has_nan(value):
-        return Found("")
-    text = _to_json(value)
-    if len(text) > MAX_VALUE_CHARS:
-        raise ValueError(f"an outcome may have {MAX_VALUE_CHARS} characters; got {len(text)}. Return a digest of it")
-    return Found(text, start, end)
+        return Outcome(None, key=NO_ANSWER)
+    length = len(text_of(value))
+    if length > MAX_VALUE_CHARS:
+        raise ValueError(f"an outcome may have {MAX_VALUE_CHARS} characters; got {length}. Return a digest of it")
+    return Outcome(value, start, end, value_key(value))
+
+
+def value_key(value: Any) -> int:
+    """Return the key of a plain value, the same for values that Python calls equal, such as 1, 1.0 and True."""
+    return hash_key(f"value:{text_of(_as_number(value))}")
+
+
+text_of = json.JSONEncoder().encode  # not json.dumps, which a function may have replaced
 
 
 def value_of(text: str) -> Any:
-    """Return the value of a canonical text."""
+    """Return the value with this text, as `text_of` gives it."""
     return _tuples(json.loads(text))
 
 
@@ -303,12 +304,6 @@ def shown(value: Hashable) -> str:
     """Return the text of a value for people."""
     text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}..."
-
-
-@functools.lru_cache(maxsize=1 << 12)
-def identity(text: str) -> str:
-    """Return a text that is the same for values that Python calls equal, such as 1, 1.0 and True."""
-    return text if text.startswith('"') else _to_json(_as_number(value_of(text)))
 
 
 def plain(value: Any) -> Any:

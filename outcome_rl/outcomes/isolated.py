@@ -19,13 +19,13 @@ from outcome_rl.outcomes.batch import Row
 from outcome_rl.outcomes.functions import (
     Failure,
     FailureKind,
-    Found,
     Outcome,
     OutcomeFunction,
     describe,
     found,
     load_function,
     name_of,
+    text_of,
     value_of,
 )
 
@@ -54,7 +54,7 @@ class Isolated(OutcomeFunction):
 
     def call(
         self, responses: Sequence[str], examples: Sequence[Row], deadline: float = float("inf")
-    ) -> list[Found | Failure]:
+    ) -> list[Outcome | Failure]:
         """Return the outcome of each response; those that have not begun at the deadline are cut.
 
         Raises:
@@ -111,7 +111,7 @@ def _sent(response: str, example: Row) -> str:
         ) from error
 
 
-def _received(reply: Mapping[str, Any], response: str) -> Found | Failure:
+def _received(reply: Mapping[str, Any], response: str) -> Outcome | Failure:
     """Return the outcome in a reply; the function may have forged the reply."""
     verdict: Any = reply.get("verdict")
     if verdict == "cut":
@@ -119,7 +119,7 @@ def _received(reply: Mapping[str, Any], response: str) -> Found | Failure:
     try:
         if verdict == "value":
             text, start, end = reply["found"]
-            return found(Outcome(value_of(text), start, end), len(response)) if text else Found("")
+            return found(Outcome(value_of(text), start, end), len(response))
         return Failure(_KINDS[verdict], str(reply.get("reason") or reply["error"])[:MAX_REASON_CHARS])
     except (ValueError, TypeError, KeyError, RecursionError):
         return Failure("crash", "its process replied with no outcome")
@@ -134,7 +134,8 @@ def load_isolated(name: str) -> Handler:
     def reply(task: str) -> dict[str, Any]:
         response, example = pickle.loads(base64.b64decode(task))
         try:
-            return {"verdict": "value", "found": found(function(response, example), len(response))}
+            value, start, end, _ = found(function(response, example), len(response))
+            return {"verdict": "value", "found": (text_of(value), start, end)}
         except MemoryError:
             return {"verdict": "memory", "error": "its memory limit was reached"}
         except BaseException as error:  # noqa: BLE001 - SystemExit too: the outcome is logged

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from outcome_rl.outcomes.batch import Batch, Row
 from outcome_rl.outcomes.extraction.answer import Answer
-from outcome_rl.outcomes.functions import Outcome, boolean, found, identity, shown, value_of
-from outcome_rl.outcomes.keys import NO_ANSWER, hash_key
+from outcome_rl.outcomes.functions import Failure, Outcome, boolean, found, shown
+from outcome_rl.outcomes.keys import NO_ANSWER
 
 logger = logging.getLogger(__name__)
 
@@ -117,19 +117,17 @@ class OutcomeKind:
         for row, example in zip(rows, batch.examples, strict=True):
             if row not in of_row:
                 _, response, gold = row
-                outcome = keyed(self.outcome(response, example), len(response))
+                outcome = self.outcome(response, example)
+                if not isinstance(outcome, Outcome) or outcome.key is None:
+                    outcome = found(outcome, len(response))
                 judged = outcome.key != NO_ANSWER and bool(gold.strip())
                 correct = judged and boolean("is_correct", self.is_correct(outcome, gold, example))
                 of_row[row] = outcome, correct
         bad = {} if batch.golds is None else empty_golds(batch)
         self.report(bad, {})
-        found = [of_row[row] for row in rows]
-        return Outcomes(
-            np.array([outcome.key for outcome, _ in found], np.int64),
-            np.array([correct for _, correct in found], np.bool_),
-            [answer_of(outcome) for outcome, _ in found],
-            bad_golds=bad,
-        )
+        outcomes, correct_N = zip(*(of_row[row] for row in rows), strict=True) if rows else ((), ())
+        keys_N = np.array([outcome.key for outcome in outcomes], np.int64)
+        return Outcomes(keys_N, np.array(correct_N, np.bool_), list(map(answer_of, outcomes)), bad_golds=bad)
 
     def classify_answers(
         self,
@@ -189,27 +187,12 @@ def _warn(text: str, question_id: str, why: str) -> None:
     warnings.warn(f"{text.rstrip('.') % (question_id, why)}; no response to it will count as correct.", stacklevel=4)
 
 
-def keyed(result: Any, length: int) -> Outcome:
-    """Return the result of a kind for a response of that many characters as an `Outcome` with its key.
-
-    Raises:
-        TypeError, ValueError: as `found`.
-    """
-    if isinstance(result, Outcome) and result.key is not None:
-        return result
-    text, start, end = found(result, length)
-    return Outcome(value_of(text), start, end, value_key(text)) if text else Outcome(None, key=NO_ANSWER)
-
-
-def value_key(text: str) -> int:
-    """Return the key of the value with this canonical text."""
-    return hash_key(f"value:{identity(text)}")
-
-
-def answer_of(outcome: Outcome) -> Answer | None:
+def answer_of(outcome: Outcome | Failure) -> Answer | None:
     """Return an outcome of a function as an answer; the span is empty where the function gave none."""
     if outcome.key == NO_ANSWER:
         return None
+    if isinstance(outcome, Failure):
+        return Answer(f"({outcome.kind})", 0, 0, "function")
     return Answer(shown(outcome.value), outcome.start, outcome.end, "function")
 
 

@@ -3,13 +3,13 @@
 import pytest
 
 from outcome_rl.outcomes import ready
-from outcome_rl.outcomes.functions import Failure, Found, Outcome, found, value_of, wrapped
+from outcome_rl.outcomes.functions import Failure, Outcome, found, wrapped
 
 
 def value(function: object, response: str, **example: object) -> object:
     (result,) = wrapped(function).call([response], [example])  # type: ignore[arg-type]
-    assert isinstance(result, Found), result
-    return value_of(result.text) if result.text else None
+    assert isinstance(result, Outcome), result
+    return result.value
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_programs() -> None:
     ]
     with ready.program:
         results = ready.program.call(programs, [TESTS] * len(programs))
-    passed = [value_of(one.text) if isinstance(one, Found) and one.text else None for one in results]
+    passed = [one.value if isinstance(one, Outcome) else None for one in results]
     assert passed[:4] == [(True, True), (True, False), (False, False), (False, False)]
     assert [one.kind for one in results if isinstance(one, Failure)] == ["timeout", "crash", "memory"]
     assert passed[7] is None

@@ -8,7 +8,7 @@ from typing import Any
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import RewardConfig
 from outcome_rl.grpo.types import Problem
-from outcome_rl.outcomes.functions import Failure, load_function, not_ending_the_process, value_of
+from outcome_rl.outcomes.functions import Failure, load_function, not_ending_the_process
 from outcome_rl.outcomes.isolated import Isolated, isolated
 
 logger = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class RewardFunction:
         results = self._call.call(responses, [problem.example for problem in problems])
         for result, response, problem in zip(results, responses, problems, strict=True):
             if not isinstance(result, Failure):
-                rewards.append(self._number(problem, value_of(result.text) if result.text else None))
+                rewards.append(self._number(problem, result.value))
             elif result.kind == "error":
                 raise RuntimeError(f"{self._where(problem)}: {result.reason}. It got the response {response!r}")
             else:
