@@ -50,7 +50,7 @@ def same(text: str) -> str:
 def rules() -> dict[str, Sequence[Change]]:
     """Return the rules that can be switched off, by name."""
     from outcome_rl.outcomes import refutation, tolerance
-    from outcome_rl.outcomes.canonical import lhs, notations, spellings
+    from outcome_rl.outcomes.canonical import labels, notations, spellings
 
     def nothing(*_: Any) -> None:
         return None
@@ -73,7 +73,7 @@ def rules() -> dict[str, Sequence[Change]]:
         "notations": [(notations.in_notation, nothing)],
         "marked choices": [(notations.marked_choice, nothing)],
         "letter case of words": [(notations.folded, lambda words: words.replace(" ", ""))],
-        "labels": [(lhs.label_of, nothing)],
+        "labels": [(labels.label_of, nothing)],
     }
     for row in spellings.SPELLINGS:
         others = tuple(one for one in spellings.SPELLINGS if one != row)

@@ -117,7 +117,7 @@ class FunctionMatcher(OutcomeKind):
         )
         found = [results[pair] for pair in pairs]
         self._check_works(found)
-        of_gold = {pair: results[pair] if pair in results else self._golds.get(pair) for pair in with_gold if pair[1].strip()}
+        of_gold = {pair: results.get(pair) or self._golds.get(pair) for pair in with_gold if pair[1].strip()}
         bad = self._bad_golds(batch, of_gold)
         self.report(bad, {})
         self._log_failures({pair: one for pair, one in zip(pairs, found, strict=True) if isinstance(one, Failure)})

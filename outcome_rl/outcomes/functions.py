@@ -32,6 +32,7 @@ MAX_VALUE_CHARS = 1 << 16
 
 MAX_SHOWN_CHARS = 240
 
+
 class Outcome(NamedTuple):
     """An outcome: its value, the characters `response[start:end]` that spell it, and the key that names it.
 

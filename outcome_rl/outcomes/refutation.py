@@ -8,9 +8,9 @@ then no word since the number before it may change the value.
 
 import re
 
+from outcome_rl.outcomes.canonical.labels import label_of
 from outcome_rl.outcomes.canonical.latex import plain_latex
 from outcome_rl.outcomes.canonical.lexer import Tokens, TooLarge, names_of, positions, tokenize, words_in
-from outcome_rl.outcomes.canonical.lhs import label_of
 from outcome_rl.outcomes.canonical.parser import FACTOR_COMMANDS
 from outcome_rl.outcomes.canonical.spellings import respelled
 from outcome_rl.outcomes.guard import total

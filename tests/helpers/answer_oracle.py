@@ -4,7 +4,6 @@ Its conventions are those of `docs/outcomes.md`: functions of real variables, in
 branch, an odd root of a negative number is real, a result that is not real is undefined.
 """
 
-import math
 import random
 from collections.abc import Callable
 from typing import Any
@@ -128,16 +127,8 @@ class Oracle:
 
     def of_reals(self, kind: str, values: list[Any]) -> Any:
         context, first = self.context, values[0]
-        if kind == "sign":
-            return context.sign(first)
-        if kind in ("max", "min"):
-            return (max if kind == "max" else min)(values)
         if kind in ("floor", "ceil"):
             return getattr(context, kind)(self.snapped(first))
-        if kind == "gcd":
-            return context.mpf(math.gcd(*(round(v) for v in values)))
-        if kind == "dfact":
-            return context.mpf(math.prod(range(round(first), 0, -2)))
         if kind == "fact":
             first = self.snapped(first)
             if (first < 0 and first == int(first)) or abs(first) > 160:

@@ -54,23 +54,17 @@ def identities(node: Tree, rng: random.Random) -> list[Tree]:
             options.append(("abs", node[1][1]))
         return options
     if kind == "abs":
-        options = [("sqrt", ("pow", node[1], TWO)), ("abs", ("neg", node[1])), ("max", node[1], ("neg", node[1]))]
-        if node[1][0] == "mul":
-            options.append(("mul", *(("abs", part) for part in node[1][1:])))
-        return options
+        return [("sqrt", ("pow", node[1], TWO)), ("abs", ("neg", node[1]))]
     if kind == "fn":
         return function_identities(node[1], node[2])
     if kind == "floor":
-        return [("neg", ("ceil", ("neg", node[1]))), ("add", ("floor", ("add", node[1], ONE)), num(-1))]
+        return [("neg", ("ceil", ("neg", node[1])))]
     if kind == "ceil":
-        return [("neg", ("floor", ("neg", node[1]))), ("add", ("ceil", ("add", node[1], TWO)), num(-2))]
+        return [("neg", ("floor", ("neg", node[1])))]
     if kind == "fact" and node[1][0] == "var":
         return [("mul", node[1], ("fact", ("add", node[1], num(-1))))]
     if kind == "binom" and node[2] == TWO:
         return [("div", ("mul", node[1], ("add", node[1], num(-1))), TWO)]
-    if kind == "max":
-        a, b = node[1:]
-        return [("div", ("add", a, b, ("abs", ("add", a, ("neg", b)))), TWO), ("max", b, a)]
     if kind == "log2":
         return [("div", ("fn", "ln", node[1]), ("fn", "ln", TWO))]
     return []
@@ -98,8 +92,6 @@ def function_identities(name: str, u: Tree) -> list[Tree]:
         return [("add", ("fn", "ln", ("mul", TWO, u)), ("neg", ("fn", "ln", TWO)))]
     if name == "sinh":
         return [("div", ("add", ("fn", "exp", u), ("neg", ("fn", "exp", ("neg", u)))), TWO)]
-    if name == "arctan":
-        return [("neg", ("fn", "arctan", ("neg", u)))]
     if name == "arcsin":
         return [("add", ("div", ("pi",), TWO), ("neg", ("fn", "arccos", u)))]
     return []
@@ -141,7 +133,7 @@ def misses(node: Tree, rng: random.Random) -> list[Tree]:
             options += [(*node[1][:-1], ("pow", node[1][-1], node[2]))] * 2
         if node[1][0] == "add":
             options.append(("add", *node[1][1:-1], ("pow", node[1][-1], node[2])))
-    elif kind in ("fn", "app", "sqrt", "abs", "floor", "ceil", "fact", "sign"):
+    elif kind in ("fn", "app", "sqrt", "abs", "floor", "ceil", "fact"):
         u = node[-1]
         options += [u, (*node[:-1], ("neg", u)), (*node[:-1], ("add", u, ONE)), ("mul", u, (*node[:-1], u))]
         if u[0] == "add":  # the bracket closed too early
@@ -155,13 +147,8 @@ def misses(node: Tree, rng: random.Random) -> list[Tree]:
         if kind in ("floor", "ceil"):
             other, step = ("ceil", -1) if kind == "floor" else ("floor", 1)
             options += [(other, u), ("add", (other, u), num(step))]  # the latter differs at whole numbers alone
-        if kind == "fact":
-            options.append(("dfact", u) if u[0] == "num" else u)
         if kind == "sqrt" and u[0] == "pow":
             options += [u[1], u[1], ("neg", u[1])]
-    elif kind == "dfact":
-        options.append(("fact", ("fact", node[1])) if node[1][1] < 7 else ("fact", node[1]))
-    elif kind in ("binom", "gcd", "max", "min"):
+    elif kind == "binom":
         options += [(kind, node[1], ("add", node[2], ONE)), node[1], node[2], ("mul", *node[1:])]
-        options += [({"max": "min", "min": "max"}[kind], *node[1:])] if kind in ("max", "min") else []
     return options

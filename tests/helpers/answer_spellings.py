@@ -94,24 +94,13 @@ def write(tree: Tree, s: Style) -> tuple[str, int]:
             right = r"\right" if left else ""
             return f"{left}\\l{kind} {inside} {right}\\r{kind}", ATOM
         return f"{'ceiling' if kind == 'ceil' and s.algebra else kind}({inside})", ATOM
-    if kind in ("fact", "dfact"):
-        marks = "!" if kind == "fact" else "!!"
+    if kind == "fact":
         if s.algebra:
-            return f"{'factorial' if kind == 'fact' else 'factorial2'}({write(tree[1], s)[0]})", ATOM
-        return held(tree[1], ATOM, s) + marks, POWER
-    if kind == "binom":
-        top, bottom = write(tree[1], s)[0], write(tree[2], s)[0]
-        return (
-            (f"{s.rng.choice(('', 'd', 't')) if False else ''}\\binom{{{top}}}{{{bottom}}}", ATOM)
-            if s.latex
-            else (f"binomial({top}, {bottom})", ATOM)
-        )
-    assert kind in ("max", "min", "gcd", "sign"), kind
-    inside = ", ".join(write(part, s)[0] for part in tree[1:])
-    name = {"max": "Max", "min": "Min"}.get(kind, kind) if s.algebra else kind
-    if kind == "sign":
-        return (rf"\operatorname{{sgn}}({inside})" if s.latex else f"sign({inside})"), ATOM
-    return (f"\\{name}{s.bracket(inside)}" if s.latex else f"{name}({inside})"), ATOM
+            return f"factorial({write(tree[1], s)[0]})", ATOM
+        return held(tree[1], ATOM, s) + "!", POWER
+    assert kind == "binom", kind
+    top, bottom = write(tree[1], s)[0], write(tree[2], s)[0]
+    return (rf"\binom{{{top}}}{{{bottom}}}" if s.latex else f"binomial({top}, {bottom})"), ATOM
 
 
 def write_number(q: Fraction, s: Style) -> tuple[str, int]:

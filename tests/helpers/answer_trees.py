@@ -48,9 +48,8 @@ def constant(rng: random.Random, depth: int) -> Tree:
         return ("pow", inner[0], num(rng.choice((2, 2, 3, -1, Fraction(1, 3), Fraction(3, 2)))))
     if kind == 9:
         return rng.choice((
-            ("fact", num(rng.randint(2, 9))), ("dfact", num(rng.randint(3, 9))),
-            ("binom", num(rng.randint(4, 12)), num(rng.randint(1, 4))), ("log2", num(rng.randint(3, 9))),
-            ("gcd", num(rng.randint(6, 60)), num(rng.randint(6, 60))),
+            ("fact", num(rng.randint(2, 9))), ("binom", num(rng.randint(4, 12)), num(rng.randint(1, 4))),
+            ("log2", num(rng.randint(3, 9))),
         ))  # fmt: skip
     return ("fn", rng.choice(("sin", "cos", "ln", "exp", "arctan", "tanh")), inner[0])
 
@@ -65,8 +64,7 @@ def formula(rng: random.Random, depth: int, names: Sequence[str], piecewise: boo
         return rng.choice((
             ("abs", a), ("abs", inner[0]), ("floor", ("div", inner[0], num(rng.randint(2, 5)))),
             ("ceil", ("div", inner[0], num(rng.randint(2, 5)))), ("sqrt", ("pow", a, TWO)), ("floor", a),
-            ("max", inner[0], inner[1]), ("min", inner[0], inner[1]), ("sqrt", a), ("fn", "ln", ("pow", a, TWO)),
-            ("fn", "arctan", ("fn", "tan", inner[0])), ("sign", a),
+            ("sqrt", a), ("fn", "ln", ("pow", a, TWO)), ("fn", "arctan", ("fn", "tan", inner[0])),
         ))  # fmt: skip
     kind = rng.randrange(13)
     if kind < 3:

@@ -227,22 +227,6 @@ def intervals(rng: random.Random) -> list[Statement]:
         rf"(-\infty,{p})\cup({p},\infty)")]
 
 
-def congruences(rng: random.Random) -> list[Statement]:
-    statements: list[Statement] = []
-    for m in rng.sample(range(2, 20), 3):
-        for r in rng.sample(range(m), min(m, 3)):
-            shown = rng.choice((r, r + m, r - m))
-            texts = [rf"x \equiv {shown} \pmod{{{m}}}", rf"n \equiv {r} \pmod {m}"]
-            texts += [rf"{shown} \pmod {m}", rf"x = {m}k + {shown}, k \in \mathbb{{Z}}".replace("+ -", "- ")]
-            texts += [rf"{shown} - {m}n, n \in \mathbb{{Z}}"]
-            statements += of((r, m), *texts)
-            statements += own(rf"x \not\equiv {r} \pmod {m}", rf"{r} \bmod {m}", rf"{r} \equiv {m}")
-            statements += own(rf"{m}k + {r}, k \in \mathbb{{N}}", rf"({r}, {m}k + {r}), k \in \mathbb{{Z}}")
-            statements += of((frozenset((r, -r % m)), m), rf"x \equiv \pm {r} \pmod {m}") if r and 2 * r != m else []
-            statements += of((frozenset((r, (r + 1) % m)), m), rf"x \equiv {r}, {r + 1} \pmod {m}") if m > 2 else []
-    return statements
-
-
 def evaluated(rng: random.Random, tries: Sequence[tuple[str, Callable[..., object]]],
     points: Sequence[object]) -> list[Statement]:
     """Texts with a function each; a meaning is the values, to 40 digits or exact."""
@@ -260,11 +244,8 @@ def evaluated(rng: random.Random, tries: Sequence[tuple[str, Callable[..., objec
 def factorials(rng: random.Random) -> list[Statement]:
     n, k = "n", rng.randint(2, 4)
 
-    def double(m: int) -> int:
-        return 1 if m < 1 else m * double(m - 2)
-
     tries: list[tuple[str, Callable[[int], Fraction]]] = [(f"{n}!", lambda v: factorial(v)), (f"({n}!)!",
-        lambda v: factorial(factorial(v)) if v < 5 else 0), (f"{n}!!", double), (f"{k}{n}!",
+        lambda v: factorial(factorial(v)) if v < 5 else 0), (f"{k}{n}!",
         lambda v: k * factorial(v)), (f"({k}{n})!", lambda v: factorial(k * v)), (f"{n}!^{k}",
         lambda v: factorial(v) ** k), (f"({n}!)^{k}", lambda v: factorial(v) ** k), (f"({n}^{k})!",
         lambda v: factorial(v**k)), (f"({n}+{k})!", lambda v: factorial(v + k)), (f"{n}+{k}!",
@@ -437,5 +418,5 @@ def words(rng: random.Random) -> list[Statement]:
     return statements
 
 
-FAMILIES: tuple[Family, ...] = (relations, bars, numerals, bases, quantities, clocks, matrices, intervals, congruences,
+FAMILIES: tuple[Family, ...] = (relations, bars, numerals, bases, quantities, clocks, matrices, intervals,
     factorials, floors, logarithms, trigonometry, names, algebra, words)

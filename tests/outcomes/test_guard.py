@@ -13,7 +13,7 @@ from outcome_rl.outcomes.canonical import lexer, numbers, parser
 from outcome_rl.outcomes.tolerance import contradicts, within_tolerance
 
 NAMES = sorted(
-    {*lexer.FUNCTION_NAMES, *lexer.CALLED, *lexer.GREEK, *lexer._BARE}
+    {*lexer.FUNCTION_NAMES, *lexer.CALLED, *lexer.UNREAD, *lexer.GREEK, *lexer._BARE}
     | {name.lstrip("\\") for name in (*parser.FACTOR_COMMANDS, *numbers._BEFORE_NUMBERS)}
 )
 ARGUMENTS = ("()", "(3)", "(3,2)", "(x,2,y)", "{3}", "{3}{2}", "[3]{2}", "", " 3", r"\{3,2\}", "^2(3)", "_2(3)")

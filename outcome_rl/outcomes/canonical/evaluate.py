@@ -16,10 +16,8 @@ from hashlib import blake2b
 
 from outcome_rl.outcomes.canonical.arithmetic import (
     Number,
-    add,
     bits,
     bounded,
-    compare,
     divide,
     inexact,
     is_real,
@@ -30,7 +28,7 @@ from outcome_rl.outcomes.canonical.arithmetic import (
     rounded,
     simplified,
 )
-from outcome_rl.outcomes.canonical.functions import FUNCTIONS, OF_INTEGERS, OPERATORS, SYMMETRIC, is_integer
+from outcome_rl.outcomes.canonical.functions import FUNCTIONS, OPERATORS
 from outcome_rl.outcomes.canonical.lexer import TooLarge
 from outcome_rl.outcomes.canonical.trees import Tree, names_in, nodes, subtrees
 
@@ -130,12 +128,8 @@ class Evaluator:
 
     def _call(self, name: str, operands: tuple[Tree, ...], point: int) -> Number:
         if name in _JOINED and any(map(names_in, operands)):
-            return self._joined(name, operands, point)
-        values = [self.value(operand, point) for operand in operands]
-        if name in OF_INTEGERS and not all(map(is_integer, values)):
-            keys = list(map(rounded, values))
-            return self._unknown(name, sorted(keys) if name in SYMMETRIC else keys, point)
-        return self._apply(name, values)
+            return self._joined(name, operands[0], point)
+        return self._apply(name, [self.value(operand, point) for operand in operands])
 
     def _apply(self, name: str, values: list[Number]) -> Number:
         work, function = FUNCTIONS[name]
@@ -155,10 +149,7 @@ class Evaluator:
     # Functions that are analytic in pieces, such as |u|. Each rule below holds at all real numbers at which the
     # function has a value; a function that no rule rewrites is an unknown number.
 
-    def _joined(self, name: str, operands: tuple[Tree, ...], point: int) -> Number:
-        tree = operands[0]
-        if name in ("max", "min"):
-            return self._extreme(name, operands, point)
+    def _joined(self, name: str, tree: Tree, point: int) -> Number:
         if name in _OTHER_FUNCTIONS:  # arccos u = pi/2 - arcsin u
             return self.value(_OTHER_FUNCTIONS[name](tree), point)
         if name == "lg":
@@ -167,16 +158,10 @@ class Evaluator:
             return self._logarithm(tree, point)
         if self._is_constant(tree):
             return self._apply(name, [self.value(tree, point)])
-        if name == "abs":
-            return self._absolute(tree, point)
-        if name == "sign":
-            if tree[0] in ("*", "/"):
-                return self._work_on("*", [self._joined("sign", (part,), point) for part in tree[1:]])
+        if name == "abs":  # that of -3u is three times that of u
             first = self.values(tree)[0]
-            return self._apply("sign", [first]) * self._unknown("sign", self._profile(tree, first), point)
-        if name == "floor":
-            return self._floor(tree, point)
-        return self._inverse_function(name, tree, point)
+            return multiply(abs(first), self._unknown("abs", self._profile(tree, first), point))
+        return self._unknown(name, self._profile(tree), point)
 
     def _is_constant(self, tree: Tree) -> bool:
         return not names_in(tree) or len(set(map(rounded, self.values(tree)))) == 1
@@ -185,79 +170,17 @@ class Evaluator:
         """Return the values at all points, divided by `scale`, as text; equal functions have equal ones."""
         return [rounded(divide(value, scale)) for value in self.values(tree)]
 
-    def _absolute(self, tree: Tree, point: int) -> Number:
-        """Return |u|: of products factor by factor, else an unknown number, which for -3u is three times that for u."""
-        if tree[0] == "neg":
-            return self._joined("abs", tree[1:], point)
-        if tree[0] == "*":
-            return self._work_on("*", [self._joined("abs", (part,), point) for part in tree[1:]])
-        if tree[0] == "/":
-            return divide(self._joined("abs", (tree[1],), point), self._joined("abs", (tree[2],), point))
-        if self._is_nonnegative(tree):
-            return self.value(tree, point)
-        exponent = self._exponent(tree)
-        if exponent is not None and _I not in nodes(tree):
-            return self._rational_power(("call", "abs", tree[1]), exponent, point)
-        first = self.values(tree)[0]
-        return multiply(abs(first), self._unknown("abs", self._profile(tree, first), point))
-
-    def _floor(self, tree: Tree, point: int) -> Number:
-        """floor(u): an unknown number and the whole part of the constant term; floor(x + 5/2) = floor(x + 1/2) + 2."""
-        whole = self._apply("floor", [self._constant_term(tree)])
-        rest: Tree = ("+", tree, ("number", -whole))
-        return add(whole, self._unknown("floor", self._profile(rest), point))
-
-    def _constant_term(self, tree: Tree) -> Number:
-        if tree[0] == "+":
-            return reduce(add, map(self._constant_term, tree[1:]))
-        if tree[0] == "neg":
-            return -self._constant_term(tree[1])
-        return _ZERO if names_in(tree) else self.value(tree, 0)
-
-    def _extreme(self, name: str, operands: tuple[Tree, ...], point: int) -> Number:
-        """max(a, b) = (a + b + |a - b|)/2, in an order that does not depend on the text's."""
-        sign = Fraction(1 if name == "max" else -1)
-        first, *others = sorted(operands, key=self._profile)
-        for other in others:
-            gap: Tree = ("call", "abs", ("+", first, ("neg", other)))
-            first = ("*", ("number", _HALF), ("+", first, other, ("*", ("number", sign), gap)))
-        return self.value(first, point)
-
-    def _inverse_function(self, name: str, tree: Tree, point: int) -> Number:
-        """One of the numbers at which the function has this value: sin(arcsin u) = u, but no arcsin(sin u)."""
-        first = self.values(tree)[0]
-        is_odd = name != "arccosh"
-        sign = -1 if is_odd and (compare(first.real, _ZERO) if first.real else compare(first.imag, _ZERO)) < 0 else 1
-        principal = self._apply(name, [sign * self.value(tree, point)])
-        turns = self._turns(name, self._profile(tree, Fraction(sign)), point)
-        if name == "arcsin" and turns % 2:
-            principal = -principal
-        period = mp().pi * (1 if name in ("arcsin", "arctan") else 2 * mp().j)
-        return sign * (inexact(principal) + turns * period)
-
-    def _turns(self, name: str, profile: list[str], point: int) -> int:
-        """Return an unknown number of periods."""
-        self._spend(30)
-        digest = blake2b(f"{point}:{name}({';'.join(profile)})".encode(), digest_size=8).digest()
-        return 1 + int.from_bytes(digest, "little") % MAX_TURNS
-
     def _logarithm(self, tree: Tree, point: int) -> Number:
         """ln u: any of the logarithms of u, so that e^{ln u} = u, but ln x + ln y is not ln(xy)."""
         if self._is_constant(tree):
             return self._apply("ln", [self.value(tree, point)])
-        is_real_formula = _I not in nodes(tree)
-        if tree[:2] == ("call", "exp") and is_real_formula:
-            return self.value(tree[2], point)
-        if tree[0] == "^" and is_real_formula:
-            exponent = self._exponent(tree)
-            base = ("call", "abs", tree[1]) if exponent is not None and exponent.numerator % 2 == 0 else tree[1]
-            return multiply(self._logarithm(base, point), self.value(tree[2], point))
         scale = abs(self.values(tree)[0])
         profile = self._profile(tree, scale)
         value = mp().ln(inexact(divide(self.value(tree, point), scale)))
-        turns = 2 * mp().pi * mp().j * self._turns("ln", profile, point)
-        self._spend(120)
-        return self._apply("ln", [scale]) + value + turns
+        self._spend(150)
+        digest = blake2b(f"{point}:ln({';'.join(profile)})".encode(), digest_size=8).digest()
+        turns = 1 + int.from_bytes(digest, "little") % MAX_TURNS
+        return self._apply("ln", [scale]) + value + 2 * mp().pi * mp().j * turns
 
     def _exponent(self, tree: Tree) -> Fraction | None:
         """Return the rational exponent of a power; None of anything else."""
@@ -315,28 +238,11 @@ class Evaluator:
             factors.append(self._work_on("^", [self.value(base, point), Fraction(whole)]))
         return self._work_on("*", factors)
 
-    def _is_nonnegative(self, tree: Tree) -> bool:
-        """Whether a formula of real numbers is seen to take no negative value."""
-        if not names_in(tree):
-            value = self.value(tree, 0)
-            return is_real(value) and value >= 0
-        if tree[0] in ("+", "*", "/"):
-            return all(map(self._is_nonnegative, tree[1:]))
-        exponent = self._exponent(tree)
-        if exponent is not None and _I not in nodes(tree):
-            return exponent.numerator % 2 == 0 or exponent.denominator % 2 == 0 or self._is_nonnegative(tree[1])
-        return tree[0] == "call" and tree[1] in ("abs", "exp", "cosh") and _I not in nodes(tree)
 
-
-_ZERO = Fraction(0)
-_ARCS = tuple(f"arc{name}" for name in ("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh"))
-_JOINED = frozenset(("abs", "sign", "floor", "ceil", "max", "min", "ln", "log", "lg", *_ARCS))
+_JOINED = frozenset(("abs", "floor", "ceil", "ln", "log", "lg", "arcsin", "arccos", "arctan"))
 _OTHER_FUNCTIONS: dict[str, Callable[[Tree], Tree]] = {
     "ceil": lambda u: ("neg", ("call", "floor", ("neg", u))),
     "arccos": lambda u: ("+", ("*", ("number", _HALF), _PI), ("neg", ("call", "arcsin", u))),
-    "arcsec": lambda u: ("call", "arccos", ("/", _ONE, u)),
-    "arccsc": lambda u: ("call", "arcsin", ("/", _ONE, u)),
-    "arccot": lambda u: ("call", "arctan", ("/", _ONE, u)),
 }
 
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 from fractions import Fraction
-from functools import cmp_to_key
-from math import comb, factorial, gcd, lcm, prod
+from math import comb, factorial
 
 from outcome_rl.outcomes.canonical.arithmetic import (
     HIDDEN_BITS,
@@ -12,7 +11,6 @@ from outcome_rl.outcomes.canonical.arithmetic import (
     Undefined,
     add,
     bounded,
-    compare,
     divide,
     inexact,
     is_real,
@@ -63,32 +61,6 @@ def _binomial(n: Number, k: Number) -> Number:
             raise TooLarge("a binomial coefficient of too large a number")
         return bounded(Fraction(comb(int(n), int(k)) if k >= 0 else 0))
     return divide(_factorial(n), multiply(_factorial(k), _factorial(add(n, -k))))
-
-
-def is_integer(a: Number) -> bool:
-    a = simplified(a)
-    return type(a) is Fraction and a.denominator == 1
-
-
-def _double_factorial(a: Number) -> Number:
-    if not is_integer(a) or a < 0:
-        raise Undefined("the double factorial of a number that is no natural one")
-    if a > MAX_FACTORIAL:
-        raise TooLarge(f"a double factorial beyond {MAX_FACTORIAL}!!")
-    return bounded(Fraction(prod(range(int(a), 0, -2))))
-
-
-def _largest(*values: Number) -> Number:
-    if not all(map(is_real, values)):
-        raise Undefined("the maximum of complex numbers")
-    return max(values, key=cmp_to_key(compare))
-
-
-def _sign(a: Number) -> Number:
-    a = simplified(a)
-    if not is_real(a):
-        raise Undefined("the sign of a complex number")
-    return Fraction(int(a > 0) - int(a < 0))
 
 
 def _logarithm(a: Number) -> Number:
@@ -151,25 +123,7 @@ FUNCTIONS: dict[str, tuple[int, Callable[..., Number]]] = {
     "arcsin": (150, _arcsin),
     "arccos": (150, _arccos),
     "arctan": (130, _arctan),
-    "arccot": (150, lambda a: _arctan(divide(Fraction(1), a))),
-    "arcsec": (180, lambda a: _arccos(divide(Fraction(1), a))),
-    "arccsc": (180, lambda a: _arcsin(divide(Fraction(1), a))),
     "sinh": (70, _sinh),
     "cosh": (70, _cosh),
     "tanh": (80, _tanh),
-    "sech": (80, lambda a: divide(Fraction(1), _cosh(a))),
-    "csch": (80, lambda a: divide(Fraction(1), _sinh(a))),
-    "coth": (90, lambda a: divide(Fraction(1), _tanh(a))),
-    "arcsinh": (150, _analytic("asinh", 40)),
-    "arccosh": (150, _analytic("acosh", 40)),
-    "arctanh": (150, _analytic("atanh", 40)),
-    "max": (20, _largest),
-    "min": (20, lambda *values: -_largest(*(-value for value in values))),
-    "sign": (10, _sign),
-    "gcd": (10, lambda *values: Fraction(gcd(*map(int, values)))),
-    "lcm": (10, lambda *values: bounded(Fraction(lcm(*map(int, values))))),
-    "factorial2": (100, _double_factorial),
 }
-SYMMETRIC = frozenset(("gcd", "lcm"))
-OF_INTEGERS = frozenset(("gcd", "lcm", "factorial2"))
-"""Functions of integers: of anything else they are as unknown as f(x)."""

@@ -4,14 +4,11 @@ The ends are numbers of `arithmetic` or the floats `inf` and `-inf`; a point is 
 """
 
 from collections.abc import Iterable
-from fractions import Fraction
 from functools import cmp_to_key
 from typing import NamedTuple
 
 from outcome_rl.outcomes.canonical.arithmetic import Number, compare, number_key
-from outcome_rl.outcomes.canonical.functions import FUNCTIONS
 
-MAX_POINTS = 64
 INFINITY = float("inf")
 
 
@@ -71,27 +68,6 @@ def intersection(sets: Iterable[RealSet]) -> RealSet:
 
 def is_point(part: Interval) -> bool:
     return part.has_low and part.has_high and compare(part.low, part.high) == 0
-
-
-def integers(one: RealSet) -> RealSet:
-    """Return the integers of a set: as points where they are few, else as intervals with whole, closed ends."""
-    parts: list[RealSet] = []
-    for part in one:
-        low, high = (-_whole(-part.low, part.has_low), _whole(part.high, part.has_high))
-        few = not isinstance(low, float) and not isinstance(high, float) and high - low < MAX_POINTS
-        if few:
-            parts += [point(Fraction(value)) for value in range(int(low), int(high) + 1)]
-        else:
-            parts.append(interval(low, True, high, True))
-    return union(parts)
-
-
-def _whole(high: Number, has_high: bool) -> Number:
-    """Return the largest integer up to an end."""
-    if isinstance(high, float):
-        return high
-    floor = FUNCTIONS["floor"][1](high)
-    return floor - 1 if not has_high and compare(floor, high) == 0 else floor
 
 
 def set_key(one: RealSet) -> str:

@@ -38,25 +38,30 @@ Tokens = Sequence[Token]
 
 _GREEK = """
 alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau upsilon phi
-varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega ell hbar
+varphi chi psi omega Gamma Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega ell hbar
 """
 GREEK = tuple(_GREEK.split())
 _FUNCTIONS = """
-sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh coth sech csch arcsinh arccosh arctanh
-ln log lg exp
+sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log lg exp
 """
 FUNCTION_NAMES = tuple(_FUNCTIONS.split())
-_CALLED = "max min gcd lcm sign floor ceil factorial factorial2 binomial root cbrt abs"
-CALLED = {name: name for name in _CALLED.split()}
-CALLED |= {"Abs": "abs", "Max": "max", "Min": "min", "sgn": "sign", "ceiling": "ceil", "comb": "binomial"}
+CALLED = {name: name for name in ("floor", "ceil", "factorial", "binomial", "root", "abs")}
+CALLED |= {"Abs": "abs", "ceiling": "ceil", "comb": "binomial"}
 """Functions whose arguments stand in brackets, by the names that computer algebra gives them."""
+
+_UNREAD = """
+max min Max Min gcd lcm sign sgn cbrt factorial2 arccot arcsec arccsc coth sech csch arcsinh arccosh arctanh
+asinh acosh atanh
+"""
+UNREAD = tuple(_UNREAD.split())
+"""Functions that no rule reads, and whose names are no products of letters."""
 
 _BARE = {"sqrt": r"\sqrt", "pi": r"\pi", "infinity": r"\infty", "inf": r"\infty", "oo": r"\infty"}
 _BARE |= {name: f"\\{name}" for name in [*FUNCTION_NAMES, *GREEK] if name != "Pi"}
-_BARE |= {f"a{name}": rf"\arc{name}" for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")}
+_BARE |= {f"a{name}": rf"\arc{name}" for name in ("sin", "cos", "tan")}
 _BARE |= {"and": "and", "or": "or"}
 _COMMANDS = {letter: rf"\{unicodedata.name(letter).split()[-1].lower()}" for letter in "αβγδεζηθικμνξρστυφχψω"}
-_COMMANDS |= {"λ": r"\lambda", "Δ": r"\Delta", "Ω": r"\Omega", "Σ": r"\Sigma"}
+_COMMANDS |= {"λ": r"\lambda", "Ω": r"\Omega", "Σ": r"\Sigma"}
 _COMMANDS |= {"<=": r"\leq", ">=": r"\geq", "≈": r"\approx"}
 
 _TH = "(?:st|nd|rd|th)"
@@ -68,11 +73,10 @@ _TOKEN = re.compile(
     r"|\\text\{(?P<text>[^{}]*)\}"
     r"|\\(?P<command>[A-Za-z]+) ?"
     r"|(?P<escape>\\.)"
-    r"|(?P<number>[0-9]*\.(?:[0-9]*(?:\\(?:overline|bar) ?(?:\{[0-9]+\}|[0-9])"
-    r"|\\dot ?[0-9](?:[0-9]*\\dot ?[0-9])?)|\([0-9]+\))"
+    r"|(?P<number>[0-9]*\.[0-9]*\\(?:overline|bar) ?(?:\{[0-9]+\}|[0-9])"
     r"|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3}(?![0-9A-Za-z.]))?)"
     rf"|(?<![A-Za-z])(?P<bare>{'|'.join(sorted(_BARE, key=len, reverse=True))})(?![A-Za-z])"
-    rf"|(?<![A-Za-z])(?P<called>{'|'.join(sorted(CALLED, key=len, reverse=True))})(?=\()"
+    rf"|(?<![A-Za-z])(?P<called>{'|'.join(sorted((*CALLED, *UNREAD), key=len, reverse=True))})(?=\()"
     r"|(?P<word>[A-Za-z]{5,})"
     r"|(?P<letter>[A-Za-z])"
     r"|(?P<space> )"
@@ -128,7 +132,7 @@ def _token(match: re.Match[str]) -> Token:
         text = text.strip()
         if text in ("and", "or"):
             return Token("symbol", text)
-        if text in FUNCTION_NAMES or text in CALLED:
+        if text in FUNCTION_NAMES or text in CALLED or text in UNREAD:
             return Token("command", f"\\{text}")
         letter = _LETTER_IN_TEXT.fullmatch(text)
         return Token("text", text) if letter is None else Token("name", letter[1])
@@ -203,12 +207,9 @@ def unit_name(text: str) -> str:
 
 
 def names_of(tokens: Tokens) -> set[str]:
-    r"""Return the names that stand in a formula; that of `\sum_{k=1}` is bound."""
-    bound = {tokens[i + 3].text for i in range(len(tokens) - 3) if tokens[i].text in SERIES}
-    return {token.text for token in tokens if token.kind == "name"} - bound
+    return {token.text for token in tokens if token.kind == "name"}
 
 
-SERIES = (r"\sum", r"\prod")
 _RUN = re.compile("[A-Za-z]{3,}")
 _CONSONANTS = re.compile("[^aeiou]+|[a-c]+|[v-z]+")
 

@@ -3,7 +3,7 @@ r"""Numbers in formulas: decimals, periods, mixed numbers, and digits that are n
 import re
 from fractions import Fraction
 
-from outcome_rl.outcomes.canonical.lexer import Incomparable, NotUnderstood, Token, TokenReader
+from outcome_rl.outcomes.canonical.lexer import Incomparable, Token, TokenReader
 from outcome_rl.outcomes.canonical.trees import Tree
 
 ONE: Tree = ("number", Fraction(1))
@@ -57,13 +57,6 @@ class NumberReader(TokenReader):
             sign = sign if text == "+" else "-" if sign == "+" else "+"
         return sign
 
-    def whole_number(self) -> int:
-        sign, bracketed = self.signs(), self.accept("(")
-        kind, text = self.take()
-        if kind != "number" or not text.isdigit() or (bracketed and not self.accept(")")):
-            raise NotUnderstood("a series whose bounds are no whole numbers")
-        return int(text) if sign == "+" else -int(text)
-
     def is_other_digits(self, number: str) -> bool:
         """Whether a product would misread a number: `0x1F`, `007B`, `0.1(6)`, whose digits repeat or are uncertain."""
         if self.next.text == "(":
@@ -75,8 +68,8 @@ class NumberReader(TokenReader):
 
 
 def _number(text: str) -> Fraction:
-    """Return the value of a decimal, which may repeat: `0.1\\overline{6}`, `0.1\\dot6`, `0.(3)`."""
-    text, mark, period = text.partition("(") if "(" in text else text.partition("\\")
+    """Return the value of a decimal, which may repeat: `0.1\\overline{6}`."""
+    text, mark, period = text.partition("\\")
     if not mark:
         return Fraction(int(text) if text.isdigit() else text)
     digits = "".join(sign for sign in period if sign.isdigit())

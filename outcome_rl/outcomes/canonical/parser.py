@@ -6,9 +6,7 @@ roots, binomials, absolute values, floors, elementary functions and implicit pro
 so that every machine reads a text alike.
 """
 
-import re
 from fractions import Fraction
-from functools import reduce
 from itertools import takewhile
 
 from outcome_rl.outcomes.canonical.lexer import (
@@ -22,16 +20,11 @@ from outcome_rl.outcomes.canonical.lexer import (
     TooLarge,
     closing,
     positions,
-    split,
-    top_level,
 )
-from outcome_rl.outcomes.canonical.names import DECORATIONS, NameReader, holds_vector, is_of_capital, is_vector
 from outcome_rl.outcomes.canonical.notations import clock_key
 from outcome_rl.outcomes.canonical.numbers import CLOSE, ONE, NumberReader
-from outcome_rl.outcomes.canonical.trees import Tree, names_in, nodes, with_value
+from outcome_rl.outcomes.canonical.trees import Tree
 
-MAX_TERMS = 100
-MAX_SERIES_SIZE = 2000
 TRIGONOMETRIC = ("sin", "cos", "tan", "cot", "sec", "csc")
 _TWO: Tree = ("number", Fraction(2))
 
@@ -44,7 +37,7 @@ def parse_expression(tokens: Tokens) -> Tree:
         Incomparable: ambiguous; `TooLarge` if it is nested deeper than `MAX_DEPTH`.
     """
     parser = _Parser(tokens)
-    tree = parser.choice()
+    tree = parser.sum()
     if parser.position != len(tokens):
         raise parser.refusal()
     _check_unit(tokens)
@@ -66,7 +59,7 @@ def _check_unit(tokens: Tokens) -> None:
         raise NotUnderstood("a sum with percents")
 
 
-class _Parser(NumberReader, NameReader):
+class _Parser(NumberReader):
     """Recursive descent; every method consumes what it returns."""
 
     def __init__(self, tokens: Tokens) -> None:
@@ -75,19 +68,11 @@ class _Parser(NumberReader, NameReader):
         self.in_bars = 0
         self.in_trigonometric = 0
         self.argument_end = -1  # of the last fraction or binomial coefficient
-        self.bound: list[str] = []  # the variables of the series around
 
     def descend(self) -> None:
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise TooLarge(f"nested deeper than {MAX_DEPTH}")
-
-    def choice(self) -> Tree:
-        """Parse a sum, the binomial coefficient `n \\choose k`, or the fraction `a \\over b`."""
-        tree = self.sum()
-        if self.accept(r"\over"):
-            return ("/", tree, self.sum())
-        return ("call", "binomial", tree, self.sum()) if self.accept(r"\choose") else tree
 
     def sum(self) -> Tree:
         """Terms; a sum or product is one node, however long, so that trees are no deeper than texts are nested."""
@@ -97,46 +82,28 @@ class _Parser(NumberReader, NameReader):
         return terms[0] if len(terms) == 1 else ("+", *terms)
 
     def product(self) -> Tree:
-        start = self.position
         factors = [self.signed_power()]
-        may_cross = False
+        has_cross = False
         while True:
             if sign := self.accept(r"\cdot", r"\times", "*"):
-                factor = self.signed_power()
-                if sign[0] == "\\" and is_vector(factors[-1]) and is_vector(factor):
-                    factor = ("apply", sign[1:], factors.pop(), factor)
-                else:
-                    may_cross = may_cross or sign == r"\times"
-                factors.append(factor)
+                has_cross = has_cross or sign == r"\times"
+                factors.append(self.signed_power())
             elif quotient := self.accept("/", r"\div", ":", "÷"):
                 if quotient == ":" and clock_key("".join(self.peek(i).text for i in (-2, -1, 0))):
                     raise Incomparable("a time or a ratio")
                 factors.append(("/", ONE, self.signed_power()))
             elif self.begins_factor():
                 self.accept(" ")
-                has_bars = self.next.text in _BARS
+                has_bars = self.next.text == "|"
                 factors.append(self.power())
                 if has_bars and self.next.kind == "name":
                     raise Incomparable("bars that may divide")  # `a|b|c`: a divides b, which divides c
-            elif may_cross and sum(map(holds_vector, factors)) > 1:
-                raise Incomparable("a cross product of more than names")  # `\vec a \times 2 \vec b`
-            elif len(factors) == 2 and factors[1][:2] == ("/", ONE):
-                return ("/", factors[0], factors[1][2])
-            elif len(factors) == 1:
-                return factors[0]
             else:
-                return self.ordered(factors, start) if any(map(is_of_capital, factors)) else ("*", *factors)
-
-    def ordered(self, factors: list[Tree], start: int) -> Tree:
-        """Return a product of what may be sets or matrices, whose order counts: `A \\times B`, `A^T B`, `AB^{-1}`."""
-        capitals = list(filter(is_of_capital, factors))
-        if len(capitals) > 1 and any(factor[0] == "^" for factor in capitals):
-            raise Incomparable("matrices may not commute")
-        is_whole = (start, self.position) == (0, len(self.tokens))
-        signs = {self.tokens[i].text for i in top_level(self.tokens)} & {r"\times", r"\cdot", "*"} if is_whole else ()
-        if signs == {r"\times"} and all(factor[0] == "name" and is_of_capital(factor) for factor in factors):
-            return ("apply", "times", *factors)
-        return ("*", *factors)
+                break
+        if len(factors) == 2 and factors[1][:2] == ("/", ONE):
+            return ("/", factors[0], factors[1][2])
+        _check_order(factors, has_cross)
+        return factors[0] if len(factors) == 1 else ("*", *factors)
 
     def begins_factor(self) -> bool:
         """Whether the next token begins a factor without a sign of multiplication."""
@@ -147,7 +114,7 @@ class _Parser(NumberReader, NameReader):
         before = self.peek(-1)
         if before.kind == kind == "number":  # `1.2.3`
             return False
-        if kind == "number" and (before.kind == "name" or before.text in _BEFORE_DIGITS) and not self.begins_power():
+        if kind == "number" and (before.kind == "name" or before.text in _BEFORE_DIGITS):
             raise Incomparable("digits behind a factor")  # `x2` may be an index, a power or a product, `2|n|12` a chain
         if (before.kind == "unit" or before.text in ("%", r"\circ")) and (kind == "number" or text == r"\frac"):
             raise Incomparable("a quantity in several units")  # `2 hours 30 minutes` is no product
@@ -155,16 +122,9 @@ class _Parser(NumberReader, NameReader):
             return False
         if kind == "command":
             return text[1:] in FACTOR_COMMANDS
-        if text in _BARS:
+        if text == "|":
             return not self.in_bars
         return kind in ("number", "name") or text in ("(", "{")
-
-    def begins_power(self) -> bool:
-        """Whether digits behind a factor begin another power: `(n-1)2^n`, `n2^{n-1}`, not `x1^n`."""
-        if self.peek(1).text != "^":
-            return False
-        before, end = self.peek(-1), closing(self.tokens, self.position + 2)
-        return before == CLOSE or (before.kind == "name" and before in self.tokens[self.position + 2 : end + 1])
 
     def signed_power(self) -> Tree:
         self.accept(" ")
@@ -176,10 +136,9 @@ class _Parser(NumberReader, NameReader):
         while True:
             if self.accept("!"):
                 self.descend()
-                is_double = self.accept("!")
-                if self.next.text == "!":
+                if self.next.text == "!":  # `n!!` is no factorial of a factorial
                     raise self.refusal()
-                tree = ("call", "factorial2" if is_double else "factorial", tree)
+                tree = ("call", "factorial", tree)
             elif self.accept("%"):
                 pass
             elif self.next.kind == "unit":
@@ -193,14 +152,13 @@ class _Parser(NumberReader, NameReader):
             elif self.accept("^"):
                 if tree[0] in ("name", "apply") and self.is_bracketed_index():  # `y^{(4)}` is a derivative
                     raise self.refusal()
-                exponents = [self.argument()]
+                exponent = self.argument()
                 if tree[0] == "name":  # `v^2_0`
                     tree = ("name", tree[1] + self.subscript())
                 self.descend()
-                while self.accept("^"):  # `2^3^2` is 2^9
-                    self.descend()
-                    exponents.append(self.argument())
-                tree = ("^", tree, reduce(lambda top, base: ("^", base, top), reversed(exponents)))
+                if self.next.text == "^":  # TeX refuses `2^3^2`
+                    raise self.refusal()
+                tree = ("^", tree, exponent)
             else:
                 self.depth = depth
                 return tree
@@ -228,7 +186,7 @@ class _Parser(NumberReader, NameReader):
         # The `h` of `\\frac{x}h(y)` is no function: plain LaTeX has no braces around one token.
         if kind == "name" or (kind == "command" and text[1:] in (*GREEK, "pi")):
             self.position += 1
-            is_constant = text in ("e", "i", r"\pi") and text not in self.bound
+            is_constant = text in ("e", "i", r"\pi")
             return _signed(sign, ("constant", text.strip("\\")) if is_constant else ("name", text))
         return _signed(sign, self.primary())
 
@@ -253,12 +211,12 @@ class _Parser(NumberReader, NameReader):
             tree = self.command(text[1:])
         elif text in ("(", "{"):
             tree = self.closed({"(": ")", "{": "}"}[text])
-        elif text in _BARS:
+        elif text == "|":
+            if self.next.text == "|":  # `||x||` is a norm
+                raise self.refusal()
             self.in_bars += 1
             tree = ("call", "abs", self.closed(text))
             self.in_bars -= 1
-            if text != "|" or (tree[2][:2] == ("call", "abs") and names_in(tree)):  # `||x||` is a norm
-                tree = ("apply", f"norm{self.subscript()}", tree[2] if text != "|" else tree[2][2])
         else:
             self.position -= 1
             raise self.refusal()
@@ -266,19 +224,29 @@ class _Parser(NumberReader, NameReader):
         return tree
 
     def closed(self, end: str) -> Tree:
-        in_bars, self.in_bars = self.in_bars, self.in_bars if end in _BARS else 0
-        tree = self.choice()
+        in_bars, self.in_bars = self.in_bars, self.in_bars if end == "|" else 0
+        tree = self.sum()
         self.expect(end)
         self.in_bars = in_bars
         return tree
 
+    def subscript(self) -> str:
+        """Subscript and primes, as text: `x_{1}'` has `_1'`."""
+        text = ""
+        while mark := self.accept("_", "'"):
+            text += mark
+            if mark == "_":
+                tokens = self.group()
+                if not tokens or tokens[0].kind not in ("number", "name", "text", "command", "word", "symbol"):
+                    raise self.refusal()
+                text += "".join(token.text.replace(" ", "") for token in tokens)
+        return text
+
     def name(self, text: str) -> Tree:
-        if text in ("e", "i") and self.next.text != "_" and text not in self.bound:
+        if text in ("e", "i") and self.next.text != "_":
             return ("constant", text)
-        if text == "d" and self.is_derivative():  # `dy/dx`
-            tokens = self.tokens[self.position - 1 : self.position + 4]
-            self.position += 4
-            return ("name", "".join(token.text for token in tokens))
+        if text == "d" and self.next.kind == "name" and self.is_denominator():  # `dy/dx`
+            raise self.refusal()
         return self.applied(text + self.subscript())
 
     def applied(self, name: str) -> Tree:
@@ -301,6 +269,11 @@ class _Parser(NumberReader, NameReader):
             return ("apply", name, *self.arguments())
         return ("name", name)
 
+    def is_denominator(self) -> bool:
+        """Whether the token before the next one begins a denominator."""
+        before, opening = self.peek(-3), self.peek(-2).text
+        return opening == "/" or (opening == "{" and (before.text == "}" or before.kind in ("name", "number")))
+
     def is_bracket_of_atoms(self) -> bool:
         """Whether the bracket that opens next holds one number or variable, or several behind commas."""
         inside = list(takewhile(lambda token: token != CLOSE, self.tokens[self.position + 1 :]))
@@ -308,14 +281,14 @@ class _Parser(NumberReader, NameReader):
         are_atoms = all(kind in ("number", "name") or text[1:] in GREEK for kind, text in inside[::2])
         return is_list and are_atoms and self.peek(len(inside) + 1) == CLOSE
 
-    def arguments(self, opening: str = "(", end: str = ")") -> list[Tree]:
+    def arguments(self) -> list[Tree]:
         """Parse the arguments of a function, in brackets."""
-        self.expect(opening)
+        self.expect("(")
         in_bars, self.in_bars = self.in_bars, 0
         trees = [self.sum()]
         while self.accept(","):
             trees.append(self.sum())
-        self.expect(end)
+        self.expect(")")
         self.in_bars = in_bars
         return trees
 
@@ -323,75 +296,32 @@ class _Parser(NumberReader, NameReader):
         if name == "pi":  # `\pi(x)` counts primes
             counts = self.next.text == "(" and self.peek(1).kind == "name" and self.peek(2) == CLOSE
             return ("apply", "pi", *self.arguments()) if counts else ("constant", "pi")
-        if name == "Delta" and (self.next.kind == "name" or self.next.text[1:] in GREEK):
-            # `\Delta v / \Delta t` is no quotient of v and t.
-            return ("name", f"\\Delta {self.take().text}{self.subscript()}")
         if name in GREEK:
             return self.applied(f"\\{name}{self.subscript()}")
         if name == "frac":
-            return _quotient(self.digit_argument(), self.digit_argument())
+            return ("/", self.digit_argument(), self.digit_argument())
         if name == "binom":
             return ("call", "binomial", self.digit_argument(), self.digit_argument())
         if name == "sqrt":
             return self.root()
         if name in FUNCTION_NAMES:
             return self.function(name)
-        if name == "abs" and self.next.text != "(":
-            return ("call", "abs", self.argument())
         if name in CALLED:
             return self.called(CALLED[name])
-        if name in _SERIES:
-            return self.series(_SERIES[name])
         if name in ("lfloor", "lceil"):
             tree = self.closed("\\r" + name[1:])
             return ("call", name[1:], tree)
-        if name in ("angle", "triangle"):
-            return ("name", f"\\{name} {self.corners(name)}{self.subscript()}")
-        if name in DECORATIONS:
-            tokens = self.group()
-            if not tokens or any(token.kind not in ("name", "command") for token in tokens):
-                raise self.refusal()
-            return ("name", f"\\{name} {''.join(token.text for token in tokens)}{self.subscript()}")
         self.position -= 1
         raise self.refusal()
 
     def called(self, name: str) -> Tree:
-        """Parse a function in the notation of computer algebra: `binomial(n, k)`, `\\max(a, b)`, `\\max\\{a, b\\}`."""
-        operands = self.arguments(r"\{", r"\}") if self.next.text == r"\{" else self.arguments()
-        if name == "root" and len(operands) == 1 and self.next.text == "(":  # `root(3)(2)`, as AsciiMath has it
+        """Parse a function in the notation of computer algebra: `binomial(n, k)`, `Abs(x)`."""
+        operands = self.arguments()
+        if name == "root" and self.next.text == "(":  # `root(3)(2)`, as AsciiMath has it
             operands = [*self.arguments(), *operands]
-        least, most = _ARITIES.get(name, (1, 1))
-        if not least <= len(operands) <= most:
+        if len(operands) != (2 if name in ("binomial", "root") else 1):
             raise NotUnderstood(f"{name} of {len(operands)} arguments")
-        if name == "cbrt":
-            return ("^", operands[0], ("/", ONE, ("number", Fraction(3))))
-        if name == "root":
-            return ("^", operands[0], ("/", ONE, operands[1]))
-        return ("call", name, *operands)
-
-    def series(self, operator: str) -> Tree:
-        """Parse a finite sum or product, term by term: `\\sum_{k=1}^{3} k^2`."""
-        self.expect("_")
-        self.expect("{")
-        kind, name = self.take()
-        self.expect("=")
-        low = self.whole_number()
-        self.expect("}")
-        self.expect("^")
-        braced = self.accept("{")
-        high = self.whole_number()
-        if braced:
-            self.expect("}")
-        if kind != "name" or not 0 < high - low + 1 <= MAX_TERMS:
-            raise NotUnderstood(f"a series of {high - low + 1} terms")
-        self.bound.append(name)
-        body = self.product()
-        self.bound.pop()
-        if any(node[0] in ("name", "apply") and name in _INDEX.split(str(node[1]))[1:] for node in nodes(body)):
-            raise NotUnderstood("a series of numbered names")
-        if (high - low + 1) * len(list(nodes(body))) > MAX_SERIES_SIZE:
-            raise TooLarge("a series of too many terms")
-        return (operator, *(with_value(body, name, ("number", Fraction(k))) for k in range(low, high + 1)))
+        return ("^", operands[0], ("/", ONE, operands[1])) if name == "root" else ("call", name, *operands)
 
     def root(self) -> Tree:
         degree = _TWO
@@ -410,12 +340,9 @@ class _Parser(NumberReader, NameReader):
                 base = self.argument()
         if base is not None and name != "log":
             raise self.refusal()
-        if name == "log" and base is None and exponent is None and self.is_pair():  # `log(8, 2)`
-            operand, base = self.arguments()
-        else:
-            self.in_trigonometric += name in TRIGONOMETRIC
-            operand = self.operand()
-            self.in_trigonometric -= name in TRIGONOMETRIC
+        self.in_trigonometric += name in TRIGONOMETRIC
+        operand = self.operand()
+        self.in_trigonometric -= name in TRIGONOMETRIC
         if exponent == ("neg", ONE):
             if f"arc{name}" not in FUNCTION_NAMES:
                 raise NotUnderstood(f"the inverse of {name}, or 1 over it")
@@ -424,11 +351,6 @@ class _Parser(NumberReader, NameReader):
         if base is not None:
             call = ("/", ("call", "ln", operand), ("call", "ln", base))
         return call if exponent is None else ("^", call, exponent)
-
-    def is_pair(self) -> bool:
-        """Whether the bracket that opens next holds a comma."""
-        end = closing(self.tokens, self.position) if self.next.text == "(" else -1
-        return end > 0 and len(list(split(self.tokens[self.position + 1 : end], (",",)))) == 2
 
     def operand(self) -> Tree:
         """Read the argument of a function: a bracket, or the product up to a sign, a bracket or another function.
@@ -443,7 +365,7 @@ class _Parser(NumberReader, NameReader):
                 raise Incomparable("a power behind the bars of a function's argument")
             return _signed(sign, ("*", tree, _DEGREE) if self.degrees() else tree)
         factors = [self.power()]
-        while opening != "{" and self.begins_factor() and self.next.text not in ("(", "{", *_BARS):
+        while opening != "{" and self.begins_factor() and self.next.text not in ("(", "{", "|"):
             if self.next.text[1:] in FUNCTION_NAMES:
                 break
             self.accept(" ")
@@ -451,24 +373,28 @@ class _Parser(NumberReader, NameReader):
         return _signed(sign, factors[0] if len(factors) == 1 else ("*", *factors))
 
 
-_BARS = ("|", r"\|")
-_INDEX = re.compile(r"[_^{}()',]+")
 _FUNCTION_LETTERS = frozenset("fghFGHP") | {rf"\{name}" for name in ("phi", "varphi", "psi", "sigma", "Gamma", "zeta")}
-_ARITIES = {"max": (2, 99), "min": (2, 99), "gcd": (2, 99), "lcm": (2, 99), "binomial": (2, 2), "root": (2, 2)}
 _BEFORE_DIGITS = frozenset((")", "|", "'", r"\pi", *(f"\\{name}" for name in GREEK)))
 _DEGREE: Tree = ("/", ("constant", "pi"), ("number", Fraction(180)))
-_SERIES = {"sum": "+", "prod": "*"}
-_OTHER_COMMANDS = (*_SERIES, "pi", "frac", "binom", "sqrt", "lfloor", "lceil")
-FACTOR_COMMANDS = frozenset((*GREEK, *FUNCTION_NAMES, *CALLED, *DECORATIONS, "angle", "triangle", *_OTHER_COMMANDS))
+_OTHER_COMMANDS = ("pi", "frac", "binom", "sqrt", "lfloor", "lceil")
+FACTOR_COMMANDS = frozenset((*GREEK, *FUNCTION_NAMES, *CALLED, *_OTHER_COMMANDS))
 
 
-def _quotient(top: Tree, bottom: Tree) -> Tree:
-    """Return a fraction; a fraction of differentials, as in Leibniz's derivative, is a name."""
-    d = ("name", "d")
-    first = top[1] if top[0] == "*" else top
-    if bottom[:2] == ("*", d) and (first == d or first[:2] == ("^", d)):
-        return ("name", f"{top}/{bottom}")
-    return ("/", top, bottom)
+def _check_order(factors: list[Tree], has_cross: bool) -> None:
+    """Refuse a product of what may be sets or matrices, whose order counts: `A \\times B`, `A^T B`, `AB^{-1}`."""
+    capitals = list(map(_is_capital, factors))
+    if sum(capitals) > 1 and (
+        any(factor[0] == "^" for factor, is_one in zip(factors, capitals, strict=True) if is_one)
+        or (has_cross and all(capitals))
+    ):
+        raise Incomparable("matrices may not commute")
+
+
+def _is_capital(tree: Tree) -> bool:
+    """Whether a factor is a name with a capital, its inverse, or any name's transpose."""
+    if tree[0] == "^" and tree[1][0] == "name":
+        return tree[2] == ("name", "T") or (tree[2] == ("neg", ONE) and _is_capital(tree[1]))
+    return bool(tree[0] == "name" and tree[1][0].isupper())
 
 
 def _signed(sign: str, tree: Tree) -> Tree:

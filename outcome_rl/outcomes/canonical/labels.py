@@ -6,7 +6,7 @@ from outcome_rl.outcomes.canonical.lexer import Incomparable, NotUnderstood, Tok
 from outcome_rl.outcomes.canonical.parser import parse_expression
 from outcome_rl.outcomes.canonical.trees import Tree
 
-EQUAL, ELEMENT = "=", r"\in"
+EQUAL = "="
 _DENIES = re.compile(
     r"\b(?:no(?!\.)|not|never|neither|nor|except|excluding|(?:minus|about|nearly|almost)[A-Z]?)\b", re.IGNORECASE
 )
@@ -16,26 +16,8 @@ _NEUTRAL = re.compile(r"(?:(?:only|the|solutions?|answers?|is|are|so|thus|hence|
 
 
 def is_labelled(item: Tokens) -> bool:
-    first = next((i for i in top_level(item) if item[i].text in (EQUAL, ELEMENT)), None)
-    return first is not None and item[first].text == EQUAL and label_of(item[:first]) is not None
-
-
-def is_declaration(item: Tokens) -> bool:
-    """Whether the item declares the domain of a variable: `k \\in \\mathbb{Z}`."""
-    at = next((i for i in top_level(item) if item[i].text == ELEMENT), None)
-    return at is not None and len(item) > at + 1 and item[at + 1].text == r"\mathbb" and label_of(item[:at]) is not None
-
-
-def without_domain(tokens: Tokens) -> Tokens:
-    """`x` of `x \\in \\mathbb{R}`."""
-    return tokens[: next((i for i, token in enumerate(tokens) if token.text == ELEMENT), len(tokens))]
-
-
-def domain_of(item: Tokens) -> str:
-    """Return the set of `x \\in \\mathbb{Z}`, as text; empty for the reals and for none."""
-    at = next((i for i, token in enumerate(item) if token.text == ELEMENT), len(item))
-    domain = "".join(token.text for token in item[at + 1 :] if token.text not in "{}")
-    return "" if domain in (r"\mathbbR", r"\mathbb R") else domain.replace(r"\mathbb", "")
+    at = next((i for i in top_level(item) if item[i].text == EQUAL), None)
+    return at is not None and label_of(item[:at]) is not None
 
 
 def label_of(tokens: Tokens) -> str | None:
@@ -64,15 +46,9 @@ def _single_label(tokens: Tokens) -> str | None:
         tree = parse_expression(tokens)
     except (NotUnderstood, Incomparable):
         return None
-    if is_angle(str(tree[1])):
-        return None
     if tree == ("constant", "i") or tree == ("constant", "e"):
         return str(tree[1])
-    if (
-        tree[0] == "apply"
-        and tree[1] not in ("cdot", "times")
-        and all(part[0] in ("name", "number") for part in tree[2:])
-    ):  # `f^{-1}(x)`
+    if tree[0] == "apply" and all(part[0] in ("name", "number") for part in tree[2:]):  # `f^{-1}(x)`
         return str(tree[1])
     sides = tree[1:] if tree[0] == "/" else (tree,)
     labels = [str(side[1]) if side[0] == "name" else _segment(side) for side in sides]
@@ -84,11 +60,6 @@ def _single_label(tokens: Tokens) -> str | None:
 def place_of_label(label: str) -> tuple[bool, str]:
     """Return what sorts the labels of a tuple: `r` comes before `\\theta`."""
     return label.startswith("\\"), label
-
-
-def is_angle(name: str) -> bool:
-    """Whether a name is that of an angle or a triangle: in `\\angle ABC = 90^\\circ` it says which one is meant."""
-    return name.startswith((r"\angle", r"\triangle"))
 
 
 def holds_label(label: str, sides: list[Tokens]) -> bool:
