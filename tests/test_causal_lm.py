@@ -187,6 +187,8 @@ def test_samples_are_of_the_policy_itself(name: str, tokenizer: Any) -> None:
     assert model.generation_config is own
     counts = torch.bincount(samples.completion_ids[:, 0], minlength=80)
     assert (counts > 0).sum() > 65  # of 80; 200 draws miss 8 % of the tokens
+    drawn = samples.completion_ids[samples.mask].tolist()
+    assert {5, 6, *prompts[0]} <= {*drawn}  # the settings suppress these, and repeat no token
     ended = set()
     for row, mask, text in zip(samples.completion_ids.tolist(), samples.mask.tolist(), samples.texts, strict=True):
         length = next((at for at, token in enumerate(row, 1) if token in ends), len(row))

@@ -1,19 +1,22 @@
 """A folder gives data, never code: what its files name is not imported by a command that reads it."""
 
 import json
+import pickle
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import pytest
+import torch
 import yaml  # type: ignore[import-untyped]
 from command_line import Result, invoke
 
 from outcome_rl import ExplorationConfig, Explorer, cli
 from outcome_rl.exploration.saved import STATE_FILE
-from outcome_rl.files.atomic import seal_folder
+from outcome_rl.files.atomic import MANIFEST, seal_folder
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint
 from outcome_rl.settings import Setting, settings_of
@@ -24,6 +27,7 @@ COMMANDS = {
     "hard-set": ("--out", "out", "--k", "1"),
     "export": ("out",),
     "compare": (),
+    "analyze": (),
     "report": ("--out", "report.html"),
 }
 SLOW = [pytest.param("report", marks=pytest.mark.nightly)]
@@ -94,7 +98,7 @@ def test_no_command_runs_what_a_folder_names(run: Path, one: Setting, command: s
     result = call(command)
     assert not ran()
     reads = command in ("eval", "hard-set") or (command == "export" and one.type is bool)
-    assert result.exit_code == (2 if reads else 0), result.stderr
+    assert result.exit_code == (2 if reads or command == "analyze" else 0), result.stderr  # it takes files only
     if command in ("eval", "hard-set"):
         assert one.name in result.stderr
         assert result.stderr.count("\n") == 1
@@ -108,6 +112,98 @@ def test_no_other_setting_names_code(run: Path, name: str) -> None:
         write(run, name, value)
         call("eval")
         assert not ran(), value
+
+
+class Payload:
+    """What leaves the canary's file where it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (Path("ran").absolute(),)
+
+
+def with_entries(name: str, **entries: Any) -> Callable[[Path], object]:
+    def change(model: Path) -> None:
+        found = json.loads((model / name).read_text()) if (model / name).exists() else {}
+        (model / name).write_text(json.dumps(found | entries))
+
+    return change
+
+
+def with_own_generate(model: Path) -> None:
+    with_entries("generation_config.json", custom_generate=str(model))(model)
+    (model / "custom_generate").mkdir()
+    shutil.copy("canary.py", model / "custom_generate" / "generate.py")
+
+
+def with_index(model: Path) -> None:
+    (model / "model.safetensors").unlink()
+    with_entries("pytorch_model.bin.index.json", metadata={}, weight_map={"lm_head.weight": "part.bin"})(model)
+    torch.save(Payload(), model / "part.bin")
+
+
+def with_weights(model: Path) -> None:
+    (model / "model.safetensors").unlink()
+    torch.save(Payload(), model / "pytorch_model.bin")
+
+
+def with_adapter(model: Path) -> None:
+    library = {"base_model_class": "Model", "parent_library": "canary"}
+    adapter = {"peft_type": "LORA", "r": 1, "target_modules": ["q_proj"], "base_model_name_or_path": str(model)}
+    with_entries("adapter_config.json", **adapter, auto_mapping=library)(model)
+    torch.save(Payload(), model / "adapter_model.bin")
+
+
+SHELL = "{{ cycler.__init__.__globals__.os.system('touch ran') }}"
+MODELS: dict[str, Callable[[Path], object]] = {
+    "model": with_entries("config.json", auto_map={"AutoConfig": "canary.C", "AutoModelForCausalLM": "canary.M"}),
+    "type": with_entries("config.json", model_type="canary", auto_map={"AutoConfig": "canary.C"}),
+    "kernel": with_entries("config.json", attn_implementation="canary/kernel", _attn_implementation="canary/kernel"),
+    "quantization": with_entries("config.json", quantization_config={"quant_method": "awq", "backend": "canary"}),
+    "tokenizer": with_entries("tokenizer_config.json", auto_map={"AutoTokenizer": ["canary.T", None]}),
+    "tokenizer's class": with_entries("tokenizer_config.json", tokenizer_class="canary.T"),
+    "template": with_entries("tokenizer_config.json", chat_template=SHELL + "{{ messages[0]['content'] }}"),
+    "generation": with_own_generate,
+    "weights": with_weights,
+    "index of weights": with_index,
+    "adapter": with_adapter,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_no_model_of_a_folder_brings_code(run: Path, name: str) -> None:
+    checkpoint = latest_checkpoint(run / "checkpoints")
+    assert checkpoint is not None
+    shutil.copy("canary.py", checkpoint / "model")
+    MODELS[name](checkpoint / "model")
+    seal_folder(checkpoint)
+    for command in ("export", "eval"):
+        assert call(command).exit_code in (0, 2)
+        assert not ran(), command
+
+
+@pytest.mark.slow
+def test_a_pickle_in_place_of_a_file_is_not_loaded(run: Path) -> None:
+    payload = pickle.dumps(Payload())
+    pickle.loads(payload)
+    assert ran()
+    Path("ran").unlink()
+    checkpoint = latest_checkpoint(run / "checkpoints")
+    assert checkpoint is not None
+    files = [path for path in run.rglob("*") if path.is_file() and path.name != MANIFEST]
+    assert len(files) > 12
+    for path in files:
+        content = path.read_bytes()
+        path.write_bytes(payload)
+        for folder in (checkpoint / "exploration", checkpoint):
+            seal_folder(folder)
+        for command in ("export", "eval", "compare"):
+            call(command)
+            shutil.rmtree("out", ignore_errors=True)
+        with suppress(ValueError):
+            Explorer.load(checkpoint / "exploration").close()
+        assert not ran(), path
+        path.write_bytes(content)
 
 
 def test_what_the_user_names_runs(run: Path) -> None:
