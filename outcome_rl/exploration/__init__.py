@@ -6,8 +6,8 @@
 
 - `config` has the settings, `ExplorationConfig`;
 - `reading` makes columns of numbers of responses, on one rank or many;
-- `scoring` computes advantages and bonuses of them, and `gate` leaves questions out;
-- `scored` holds a scored batch: metrics, answer mask, advantages per token;
+- `scoring` computes advantages and bonuses of them;
+- `scored` holds a scored batch: metrics, answer mask, advantages per token; `traces` makes tables of samples of it;
 - `history` sums up the count table for the metrics;
 - `saved` writes a state to disk and reads it, `older` reads those of older versions and rules again;
 - `explorer` is the `Explorer`.

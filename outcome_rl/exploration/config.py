@@ -1,10 +1,9 @@
 """Settings of outcome-based exploration, the same in every training stack."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, Self
 
-from outcome_rl.exploration.gate import Gate
 from outcome_rl.outcomes.equivalence import EquivalenceMatcher, Judge
 from outcome_rl.outcomes.function_matcher import FunctionMatcher
 from outcome_rl.outcomes.functions import load_function
@@ -110,7 +109,8 @@ class ExplorationConfig:
             if ":" in name:
                 load_function(name.strip())  # its module registers it
         self.rule()
-        Gate.of(self.gate)
+        if self.gate is not None:
+            _check_gate(self.gate)
         if isinstance(self.outcome, str) and ":" not in self.outcome and self.outcome not in NAMED:
             raise ValueError(
                 f"outcome must be {', '.join(NAMED)} or the name of a function, module:function; got {self.outcome!r}"
@@ -201,6 +201,19 @@ class ExplorationConfig:
         else:
             return
         raise ValueError(f"golds or correct must be given, because {needing} requires correctness labels; {fix}")
+
+
+def _check_gate(gate: Sequence[float]) -> None:
+    """Check the numbers of the curriculum gate."""
+    visits, low, high = gate if len(gate) == 3 else (0.0, 0.0, 0.0)
+    if (low, high) == (0, 1):
+        raise ValueError(f"gate={list(gate)} never closes; raise low above 0 or lower high below 1")
+    if not (visits >= 1 and visits == int(visits) and 0 <= low <= high <= 1):
+        raise ValueError(
+            "gate must be [visits, low, high] with an integer visits >= 1 and 0 <= low <= high <= 1, which leaves out "
+            f"questions whose share of correct samples is below low or above high; got {list(gate)}. [32, 0, 0.9] "
+            "leaves out what is learned, [1, 0, 0] all that was solved before"
+        )
 
 
 def method_words(adv_estimator: str, bonus: str, coef: float | list[float]) -> str:

@@ -19,6 +19,7 @@ from outcome_rl.exploration.history import QuestionHistory, Totals
 from outcome_rl.exploration.reading import Facts, Reading, read_batch
 from outcome_rl.exploration.scored import Scored, move
 from outcome_rl.exploration.scoring import score_batch
+from outcome_rl.files.atomic import read_unreplaced
 from outcome_rl.isolation.fork_locks import lock_of
 from outcome_rl.outcomes.batch import Batch
 from outcome_rl.outcomes.keys import NO_ANSWER, question_key
@@ -263,9 +264,7 @@ class Explorer:
             ValueError: as for `state_dict`.
         """
         saved.check_replaceable(Path(folder))
-        with saved.paused_garbage_collection():
-            state = self.state_dict()
-        saved.write_state(Path(folder), self.config, state)
+        saved.write_state(Path(folder), self.config, self.state_dict())
 
     @classmethod
     def load(
@@ -292,15 +291,14 @@ class Explorer:
             TypeError, ValueError: a file is damaged or foreign, the counts were made under a rule that the settings
                 cannot read, a setting is wrong, or was or names a function and is not given.
         """
-        with saved.paused_garbage_collection():
-            state, found = saved.read_folder(Path(folder))
-            if config is None:
-                config = saved.settings_of_folder(Path(folder), found, settings)
-            explorer = cls(config, device=device, process_group=process_group, **settings)
-            try:
-                explorer.load_state_dict(state)
-            except ValueError as error:
-                raise ValueError(f"{folder}: {error}") from error
+        state, found = read_unreplaced(Path(folder), saved.read_folder)
+        if config is None:
+            config = saved.settings_of_folder(Path(folder), found, settings)
+        explorer = cls(config, device=device, process_group=process_group, **settings)
+        try:
+            explorer.load_state_dict(state)
+        except ValueError as error:
+            raise ValueError(f"{folder}: {error}") from error
         return explorer
 
     def set_id_source(self, source: str) -> None:

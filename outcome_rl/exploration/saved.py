@@ -1,10 +1,8 @@
 """Saved states of an `Explorer`: the folder that holds one, and the checks of what is read from it."""
 
-import gc
 import json
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -12,7 +10,7 @@ from outcome_rl.declared import check_types
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.exploration.older import read_again, upgraded
 from outcome_rl.exploration.reading import Facts
-from outcome_rl.files.atomic import MANIFEST, atomic_folder, check_folder, read_unreplaced, seal_folder
+from outcome_rl.files.atomic import MANIFEST, atomic_folder, check_folder, seal_folder
 from outcome_rl.outcomes.functions import describe
 from outcome_rl.outcomes.keys import NO_ANSWER, question_key
 from outcome_rl.outcomes.kinds import OutcomeKind
@@ -117,12 +115,6 @@ def read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         FileNotFoundError: the folder lacks a file.
         ValueError: a file is damaged or foreign.
     """
-    return read_unreplaced(folder, _read_folder)
-
-
-def _read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    if not any((folder / name).exists() for name in FILES):
-        raise FileNotFoundError(f"{folder} holds no exploration state. {FIX}")
     try:
         check_folder(folder)
     except (FileNotFoundError, ValueError) as error:
@@ -155,15 +147,3 @@ def settings_of_folder(folder: Path, found: Mapping[str, Any], given: Mapping[st
             f"{folder} was saved with {values}. A folder gives data, and no functions: pass {needed} to load"
         )
     return ExplorationConfig.from_mapping({**kept, **given}, str(folder / STATE_FILE))
-
-
-@contextmanager
-def paused_garbage_collection() -> Iterator[None]:
-    """Pause garbage collection: while millions of objects are created, it takes most of the time and frees none."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

@@ -157,15 +157,13 @@ class Scored:
             return advantages_N1 + bonuses_N1.masked_fill(answer_mask, 0.0)
         return (advantages_N1 + bonuses_N1).masked_fill(answer_mask & (self.answer_mask_mode == "policy"), 0.0)
 
-    def select(self, rows: Sequence[int]) -> "Scored":
+    def select(self, rows: Any) -> "Scored":
         """Return some of the responses, in the given order; `metrics` then describe the selection.
 
-        Raises:
-            TypeError: `rows` are no integers.
+        Args:
+            rows: indices, or a boolean for each response.
         """
-        index = torch.as_tensor(rows) if len(rows) else torch.empty(0, dtype=torch.int64)
-        if index.dtype == torch.bool or index.is_floating_point():
-            raise TypeError(f"rows must be integer indices; got {index.dtype}. Use mask.nonzero()[:, 0] for a mask")
+        index = torch.from_numpy(np.arange(len(self.answers))[rows])
         columns: dict[str, Any] = {name: x[index.to(self.keys.device)] for name, x in self._columns().items()}
         return replace(self, answers=[self.answers[row] for row in index.tolist()], **columns)
 

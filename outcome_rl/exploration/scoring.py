@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from outcome_rl.exploration.config import ExplorationConfig
-from outcome_rl.exploration.gate import Gate
 from outcome_rl.exploration.reading import Reading
 from outcome_rl.exploration.scored import Scored, move
 from outcome_rl.outcomes.functions import has_nan, plain
@@ -72,9 +71,11 @@ def score_batch(
         without_B1 = (keys_N[rows_Bn] == NO_ANSWER).all(dim=1, keepdim=True) & (config.no_answer == "no_bonus")
         advantages_N[rows_Bn], bonuses_N[rows_Bn] = part.advantages, part.bonuses.masked_fill(without_B1, 0.0)
     history = History(*history_3N)
-    gate = Gate.of(config.gate)
-    gated_N = None if gate is None else gate.closed(history)
-    if gated_N is not None:
+    gated_N = None
+    if config.gate is not None:
+        visits, low, high = config.gate
+        rate_N = history.successes.double() / history.visits.clamp(min=1)
+        gated_N = (history.visits >= visits) & ((rate_N < low) | (rate_N > high))
         advantages_N.masked_fill_(gated_N, 0.0)
         bonuses_N.masked_fill_(gated_N, 0.0)
     scored = Scored(

@@ -325,9 +325,8 @@ def test_history_splits_groups_otherwise_than_the_batch() -> None:
     assert scored.metrics["outcomes/distinct_in_group_unsolved"] == (3 + 1) / 2
     assert scored.metrics["outcomes/distinct_in_group_once_solved"] == 3
     assert scored.metrics["outcomes/distinct_in_group_never_solved"] == 1
-    for mask in ([True, False], torch.tensor([True, False])):
-        with pytest.raises(TypeError, match=r"rows must be integer indices; got torch\.bool"):
-            scored.select(mask)
+    for mask in ([True, False] * 3, torch.tensor([True, False] * 3)):
+        assert torch.equal(scored.select(mask).keys, scored.keys[mask])
     assert torch.equal(Scored.join([scored.select([]), scored]).groups, scored.groups)
 
 
