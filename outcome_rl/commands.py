@@ -19,6 +19,7 @@ from outcome_rl.terminal.progress import only_our_progress, show_progress
 from outcome_rl.terminal.tables import checked_output, print_result, print_table
 from outcome_rl.terminal.text import printable
 
+PICTURES = (".png", ".pdf", ".svg")
 _GROUPS = {"bench": "measure a part of the library on this machine"}
 
 
@@ -394,6 +395,8 @@ def analyze(
         checked_output(option, out)
         for option, out in (("--json", json_out), ("--plot", plot), ("--per-question", per_question))
     )
+    if plot is not None and plot.suffix.lower() not in PICTURES:
+        raise ValueError(f"--plot must be a file that ends in {', '.join(PICTURES)}; got {printable(plot.name)!r}")
     found = {}
     for file in files:
         with show_progress(file.name, "comparisons") as progress:

@@ -152,6 +152,8 @@ def test_a_report_that_could_not_be_written_is_refused_before_the_work(samples: 
     assert result.exit_code == 2
     assert "does not exist" in result.stderr
     assert result.stdout == ""
+    result = invoke("analyze", tmp_path / "missing.jsonl", "--plot", tmp_path / "change.tif")
+    assert "--plot must be a file that ends in .png" in result.stderr
 
 
 @pytest.mark.parametrize("arguments", [("analyze",), ("analyze", "x", "--workers", "0"), ("analyse", "x")])

@@ -196,7 +196,7 @@ class _Reader:
         given = str(getattr(self.given, role))
         has = [*field_names(row)]
         near = difflib.get_close_matches(given, has, n=3, cutoff=0.6) if given else []
-        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
         usual = repr(given) if given else f"{' or '.join(map(repr, NAMES[role][:3]))}"
         return ValueError(
             f"{where}: lacks {usual} (the {role}); it has {', '.join(map(repr, has)) or 'no fields'}{hint} Name the "
@@ -228,7 +228,7 @@ class _Reader:
         name = self._named("samples", row)
         if not name:
             present = [one for one in NAMES["samples"] if find(row, one, _MISSING) is not _MISSING]
-            if present:  # of the wrong type
+            if present and not self.given.samples:  # of the wrong type
                 value = find(row, present[0])
                 if value is None:
                     return False, [None]

@@ -84,6 +84,7 @@ def write_report(folders: Sequence[Path], out: Path) -> Path:
         sections=_sections(runs, pairs),
         unsolved=[(number, found) for number, found in enumerate(unsolved) if found is not None],
         texts=[{row.get("question_id"): row["question"] for row in run.samples} for run in runs],
+        about_toy=ABOUT,
         version=__version__,
     )
     write_text(out, page)

@@ -152,6 +152,7 @@ ROW = {"id": "q", "gold": "4", "samples": [{"text": r"\boxed{4}"}]}
             {},
             r"lacks 'samples' .*it has 'id', 'gold', 'text_of_it'.*--samples",
         ),
+        (ROW, {"fields": Fields(samples="texts")}, r"lacks 'texts' .*--samples"),
         (ROW, {"fields": Fields(gold="golds")}, r"lacks 'golds' .*did you mean 'gold'.*--gold"),
         (ROW, {"fields": Fields(reward="score")}, r"lacks 'score' .*--reward"),
         (ROW | {"id": None}, {}, r"'id' .* is null"),
