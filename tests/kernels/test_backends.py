@@ -79,12 +79,6 @@ def fresh_load():
     backends._load.cache_clear()
 
 
-@needs_native
-def test_auto_takes_the_library_where_it_is_available():
-    counts = OutcomeCounts()
-    assert (counts.impl, counts.impl_reason) == ("native", "the native library is available")
-
-
 def test_the_environment_switches_it_off(monkeypatch, caplog):
     backends._say_once.cache_clear()
     monkeypatch.setenv("OUTCOME_RL_NATIVE", "0")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from outcome_rl_kernels import dtypes
-from outcome_rl_kernels.dtypes import bfloat16_products, bfloat16_time, preferred_dtype
+from outcome_rl_kernels.dtypes import bfloat16_products, preferred_dtype
 
 ASK = """
 import torch
@@ -43,10 +43,6 @@ def test_on_a_processor_that_does_not_tell_a_timed_product_decides(monkeypatch: 
         assert f"{ratio:.2g}" in reason
     monkeypatch.undo()
     bfloat16_products.cache_clear()
-
-
-def test_the_time_is_a_ratio() -> None:
-    assert 0 < bfloat16_time() < 10_000
 
 
 @pytest.mark.parametrize(("supported", "expected"), [(True, torch.bfloat16), (False, torch.float32)])

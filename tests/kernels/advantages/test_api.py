@@ -31,35 +31,6 @@ def call(counts: OutcomeCounts | None = None, **kwargs: Any) -> Any:
     return group_advantages(REWARDS, QUESTIONS, OUTCOMES, counts, **kwargs)
 
 
-def test_two_steps_by_hand() -> None:
-    counts = OutcomeCounts()
-    first = call(counts, bonus="ucb", coef=0.5)
-    assert first.counts.tolist() == [[0, 0, 0, 0], [0, 0, 0, 0]]
-    assert first.bonuses.tolist() == [[0.5, 0.5, 0.5, 0.0], [0.5, 0.5, 0.5, 0.5]]
-    torch.testing.assert_close(first.advantages[0], torch.tensor([-0.5, -0.5, 1.5, -0.5]), atol=1e-5, rtol=0)
-    second = call(counts, bonus="ucb", coef=0.5)
-    assert second.counts.tolist() == [[2, 2, 1, 1], [1, 3, 3, 3]]
-    torch.testing.assert_close(second.bonuses[1], 0.5 * torch.tensor([1.0, 3**-0.5, 3**-0.5, 3**-0.5]))
-    assert len(counts) == 5  # no answer is counted too
-
-
-def test_a_question_in_two_groups_sees_the_same_counts() -> None:
-    counts = OutcomeCounts()
-    outcomes = torch.tensor([[5, 5], [5, 6]])
-    result = group_advantages(torch.zeros(2, 2), torch.tensor([7, 7]), outcomes, counts)
-    assert result.counts is not None
-    assert result.counts.tolist() == [[0, 0], [0, 0]]
-    assert counts.lookup(torch.tensor([7, 7]), outcomes).tolist() == [[3, 3], [3, 1]]
-
-
-def test_update_false_only_reads() -> None:
-    counts = OutcomeCounts()
-    call(counts)
-    again = call(counts, update=False)
-    assert again.counts is not None
-    assert torch.equal(again.counts, call(counts, update=False).counts)
-
-
 def test_all_correct_defaults_to_positive_rewards_and_can_be_given() -> None:
     ones = torch.ones(1, 2)
     keys = torch.tensor([[4, 9]])
@@ -68,18 +39,6 @@ def test_all_correct_defaults_to_positive_rewards_and_can_be_given() -> None:
     wrong = torch.zeros(1, 2, dtype=torch.bool)
     with_format_reward = group_advantages(*args, OutcomeCounts(), bonus="ucb_con", coef=1.0, correct=wrong)
     assert with_format_reward.bonuses.tolist() == [[0.5, 0.5]]
-
-
-def test_sum_of_methods() -> None:
-    result = call(OutcomeCounts(), bonus="ucb_con+batch", coef=(1.0, 2.0), baseline=0.5)
-    expected = torch.tensor([[0.5 - 0.5, 0.5 - 0.5, 0.5, -0.5], [0.5, 0.5 - 1, 0.5 - 1, 0.5 - 1]])
-    torch.testing.assert_close(result.bonuses, expected)
-
-
-def test_batch_needs_no_counts() -> None:
-    result = call(bonus="batch", coef=1.0)
-    assert result.counts is None
-    assert result.bonuses[0].tolist() == [-0.25, -0.25, 0, 0]
 
 
 def test_no_bonus_still_counts_for_the_statistics() -> None:

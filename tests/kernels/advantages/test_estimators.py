@@ -63,13 +63,13 @@ def test_equal_rewards_give_exact_zero(dtype: torch.dtype, eps: float, reward: f
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, F64])
 @pytest.mark.parametrize("eps", [0.0, 1e-6])
-@pytest.mark.parametrize("reward", [0.0, 1.0])
+@pytest.mark.parametrize("reward", [0.0, 0.1, 1.0])
 @pytest.mark.parametrize("estimator", ALL)
-def test_a_group_that_is_all_wrong_or_all_correct_gives_exact_zero(
+def test_a_group_of_equal_samples_gives_exact_zero(
     estimator: str, reward: float, eps: float, dtype: torch.dtype
 ) -> None:
-    logps = [-1.0] * 4
-    assert estimate(estimator, [reward] * 4, dtype=dtype, eps=eps, logps=logps) == [0.0] * 4
+    logps = [-0.7] * 3
+    assert estimate(estimator, [reward] * 3, dtype=dtype, eps=eps, logps=logps) == [0.0] * 3
 
 
 @pytest.mark.parametrize(("n", "k"), [(2, 2), (5, 3), (6, 2)])
@@ -112,12 +112,6 @@ def test_groups_dtypes_and_bonuses_are_independent(estimator: str, groups: Any) 
     for row in range(len(groups)):
         alone = estimate(estimator, rewards[row].tolist(), keys[row].tolist(), logps=logps[row].tolist())
         assert alone == pytest.approx(got.advantages[row].tolist(), abs=1e-12)
-
-
-@pytest.mark.parametrize("estimator", ALL)
-@pytest.mark.parametrize("reward", [0.0, 0.1, 1.0])
-def test_a_group_of_equal_samples_gets_exactly_zero(estimator: str, reward: float) -> None:
-    assert estimate(estimator, [reward] * 3, dtype=torch.float32, logps=[-0.7] * 3) == [0.0] * 3
 
 
 @pytest.mark.parametrize("estimator", ["grpo", "dr_grpo", "rloo", "maxrl", "pass_at_k(k=1)", "majority", "edas"])

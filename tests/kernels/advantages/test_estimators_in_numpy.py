@@ -56,21 +56,6 @@ def test_advantages_and_bonuses_are_those_of_the_formulas(name: str) -> None:
                 np.testing.assert_allclose(got.numpy(), [formula(group) for group in groups], rtol=1e-9, atol=1e-9)
 
 
-def test_counts_do_not_tell_the_order_that_a_discounted_posterior_needs() -> None:
-    """DBB with lambda = 0.5: two pasts with the same counts, visits and successes, and posteriors of .34 and .66."""
-    keys, posteriors, seen = torch.tensor([[1] * 8, [2] * 8]), [], []
-    for steps in (keys, keys.flip(0)):
-        counts, alpha, beta = OutcomeCounts(), 1.0, 1.0
-        for step in steps:
-            counts.observe(torch.tensor([7]), step[None], step[None] == 1)
-            right = int((step == 1).sum())
-            alpha, beta = alpha / 2 + right, beta / 2 + 8 - right
-        posteriors.append(alpha / (alpha + beta))
-        seen.append(counts.read(torch.tensor([7]), keys[:1, :2]))
-    assert posteriors == pytest.approx([0.34, 0.66])
-    assert all(map(torch.equal, *seen))
-
-
 @pytest.mark.parametrize("name", NEW)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_lower_precisions_follow_float64(name: str, dtype: torch.dtype) -> None:
@@ -106,25 +91,6 @@ def test_a_group_of_equal_samples_gets_exactly_zero(name: str, n: int, reward: f
         rewards, torch.zeros(1).long(), torch.ones(1, n).long(), OutcomeCounts(), adv_estimator=name, bonus="none"
     )
     assert (found.advantages == 0).all()
-
-
-def test_groups_of_equal_rewards_are_marked_by_correctness() -> None:
-    rewards = torch.tensor([[1.0, 1, 1], [0, 0, 0], [1, 0, 0]], dtype=torch.float64)
-    keys = torch.arange(9).view(3, 3)
-    found = group_advantages(rewards, torch.arange(3), keys, adv_estimator="rl_zvp", bonus="none").advantages
-    plain = group_advantages(rewards, torch.arange(3), keys, adv_estimator="grpo", bonus="none").advantages
-    assert found[0].tolist() == [2**-100] * 3
-    assert found[1].tolist() == [-(2**-100)] * 3
-    assert torch.equal(found[2], plain[2])
-
-
-def test_a_wrong_answer_costs_more_the_more_often_it_was_given() -> None:
-    """All wrong, so that GRPO learns nothing: 9 of 10 earlier samples said 4, and the group says 4, 5."""
-    counts = OutcomeCounts()
-    counts.observe(torch.tensor([7]), torch.tensor([[4] * 9 + [6]]))
-    columns = torch.zeros(1, 2), torch.tensor([7]), torch.tensor([[4, 5]])
-    (often, never) = group_advantages(*columns, counts, adv_estimator="meds", bonus="none").advantages[0].tolist()
-    assert often < 0 < never
 
 
 @pytest.mark.parametrize("name", NEW)

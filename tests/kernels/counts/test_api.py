@@ -91,21 +91,6 @@ def test_loaded_counts_are_added_to(impl, entries, more):
     assert as_dict(counts) == dict(Counter(entries) + Counter(more))
 
 
-@pytest.mark.parametrize("impl", CPU_IMPLS)
-def test_long_random_stream_with_few_and_many_outcomes(impl):
-    generator = torch.Generator().manual_seed(0)
-    counts, oracle = OutcomeCounts(capacity=4, impl=impl), Counter()
-    for step in range(60):
-        questions = torch.randint(0, 50, (16,), generator=generator) << 32
-        outcomes = torch.randint(-(2**step), 2**step + 1, (16, 8), generator=generator)
-        pairs = [(q, o) for q, row in zip(questions.tolist(), outcomes.tolist(), strict=True) for o in row]
-        before = counts.observe(questions, outcomes)
-        assert before.shape == (16, 8)
-        assert before.flatten().tolist() == [oracle[pair] for pair in pairs]
-        oracle.update(pairs)
-    assert as_dict(counts) == dict(oracle)
-
-
 @pytest.mark.parametrize("impl", IMPLS)
 def test_items_are_sorted_as_signed_numbers(impl):
     counts = OutcomeCounts(impl=impl)
@@ -184,6 +169,7 @@ def test_wrong_keys_are_refused_and_change_nothing(impl, error, match, questions
         (ValueError, "capacity must be from 1 to", {"capacity": 0}),
         (ValueError, "capacity must be from 1 to", {"capacity": 2**41}),
         (TypeError, "capacity must be an int, got float", {"capacity": 1e6}),
+        (TypeError, "rule must be a str", {"rule": None}),
         (ValueError, "impl must be one of 'auto', 'reference', 'native', 'triton'; got 'cuda'", {"impl": "cuda"}),
     ],
 )
@@ -215,27 +201,12 @@ def test_equal_counts_give_equal_bytes_whatever_their_history(tmp_path_factory, 
 
 
 @pytest.mark.parametrize("impl", IMPLS)
-def test_loaded_counts_go_on_counting(impl, tmp_path):
-    example(impl).save(tmp_path / "counts.safetensors")
-    counts = OutcomeCounts.load(tmp_path / "counts.safetensors", rule="r1", impl=impl)
-    assert counts.rule == "r1"
-    assert counts.observe(torch.tensor([5]), torch.tensor([[7, 8]])).tolist() == [[1, 0]]
-
-
-@pytest.mark.parametrize("impl", IMPLS)
-def test_state_dict_round_trip_replaces_what_was_there(impl):
-    counts = OutcomeCounts(rule="r1", impl=impl)
-    counts.observe(torch.tensor([99]), torch.tensor([99]))
-    counts.load_state_dict(example("reference").state_dict())
-    assert as_dict(counts) == as_dict(example("reference"))
-
-
-@pytest.mark.parametrize("impl", IMPLS)
 def test_a_strided_state_dict_is_read_as_what_it_says(impl):
     state = example().state_dict()
     interleaved = torch.stack([state[name] for name in CountEntries._fields], dim=1)
     strided = dict(zip(CountEntries._fields, interleaved.unbind(1), strict=True))
     counts = OutcomeCounts(rule="r1", impl=impl)
+    counts.observe(torch.tensor([99]), torch.tensor([99]))  # which is replaced
     counts.load_state_dict(state | strided)
     assert as_dict(counts) == as_dict(example())
 
@@ -438,11 +409,6 @@ def test_correctness_of_another_shape_or_type_is_refused():
     with pytest.raises(TypeError, match="correct must have dtype bool"):
         counts.observe(keys[:, 0], keys, keys)
     assert len(counts) == 0
-
-
-def test_the_rule_is_text():
-    with pytest.raises(TypeError, match="rule must be a str"):
-        OutcomeCounts(rule=None)
 
 
 @pytest.mark.parametrize("impl", IMPLS)

@@ -7,12 +7,10 @@ then provoked by loads that are as stale as the protocol allows a GPU's to be.
 import random
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from itertools import count
 from types import FrameType
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -70,11 +68,6 @@ def test_equals_a_dictionary(batches: list[list[Pair]]) -> None:
     check_stream(batches, new_counts())
 
 
-def test_every_pair_of_extreme_keys_is_a_key() -> None:
-    pairs = [(q, o) for q in EDGE_KEYS for o in EDGE_KEYS]
-    check_stream([pairs, pairs[::-1] + pairs], new_counts())
-
-
 def test_long_random_stream_through_growth() -> None:
     generator = random.Random(0)
     # Rows of several programs (128 each); few questions with more and more outcomes, so that old and new pairs mix.
@@ -97,70 +90,7 @@ def test_keys_that_all_hash_to_the_last_slot_wrap_around_and_stay_apart() -> Non
     assert counts.lookup(*columns(absent)).sum() == 0
 
 
-def test_any_order_and_any_batching_give_the_same_counts() -> None:
-    generator = random.Random(1)
-    pairs = [(generator.randrange(5), generator.randrange(30)) for _ in range(200)]
-    states = []
-    for cuts in ([200], [1, 199], [70, 60, 70]):
-        generator.shuffle(pairs)
-        counts, rows = new_counts(), iter(pairs)
-        for cut in cuts:
-            counts.observe(*columns([next(rows) for _ in range(cut)]))
-        states.append(counts.items())
-    for state in states[1:]:
-        assert all(map(torch.equal, state, states[0]))
-
-
 # --- races ---
-
-
-@pytest.fixture
-def stale_loads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Half of all loads of slots show them as they were before the launch.
-
-    Interpreted programs run one after another. With stale loads a program sees what it would see had all programs read
-    the table before any wrote to it; its compare-and-swaps and additions alone reach the table as it is.
-    """
-    from triton.runtime import interpreter
-
-    generator = random.Random(2)
-    loads: list[int] = []
-    before: dict[str, Any] = {}
-    find_as_it_is = TritonTable._find
-
-    def find_with_snapshot(table: TritonTable, *arguments: Any, **named: Any) -> None:
-        before.update(slots=table.slots, copy=table.slots.clone())
-        try:
-            find_as_it_is(table, *arguments, **named)
-        finally:
-            before.clear()
-
-    builder = interpreter.InterpreterBuilder
-    load_as_it_is = builder.create_masked_load
-
-    def stale_load(self: Any, ptrs: Any, *arguments: Any) -> Any:
-        if before and generator.random() < 0.5:
-            begin, bytes_ = before["slots"].data_ptr(), before["slots"].numel() * 8
-            addresses = ptrs.data.astype(np.uint64)
-            inside = (addresses >= begin) & (addresses < begin + bytes_)
-            moved = np.where(inside, addresses - np.uint64(begin) + np.uint64(before["copy"].data_ptr()), addresses)
-            loads.append(int(inside.sum()))
-            ptrs = interpreter.TensorHandle(moved, ptrs.dtype)
-        return load_as_it_is(self, ptrs, *arguments)
-
-    monkeypatch.setattr(TritonTable, "_find", find_with_snapshot)
-    monkeypatch.setattr(builder, "create_masked_load", stale_load)
-    yield
-    assert sum(loads) > 1000  # else the snapshot was never read and the test showed nothing
-
-
-@pytest.mark.skipif(DEVICE.type != "cpu", reason="interpreted kernels only; a GPU has races of its own")
-def test_loads_from_before_the_launch_change_nothing(stale_loads: None) -> None:
-    generator = random.Random(3)
-    few = [(q, o) for q in range(3) for o in range(4)]  # every program claims and finds the same slots
-    same_place = [(q, outcome_with_hash(q, 2**64 - 1)) for q in range(20)]
-    batches = [[generator.choice(few + same_place) for _ in range(400)] for _ in range(4)]
-    check_stream(batches, new_counts())
 
 
 @pytest.mark.skipif(DEVICE.type != "cpu", reason="reads the addresses of interpreted kernels; there is a GPU")
@@ -323,18 +253,6 @@ def test_the_size_is_read_seldom(pairs: int, slots_in_the_end: int, monkeypatch:
         counts.observe(*known)
     assert 1 <= len(reads) <= 40 // 4  # a quarter of the limit is four calls
     assert table.slot_count == slots_in_the_end
-
-
-def test_growth_keeps_loaded_and_observed_counts() -> None:
-    counts = new_counts(capacity=16)
-    counts.load_state_dict(
-        {"rule": "", **CountEntries(*columns([(1, 1), (1, 2)]), torch.tensor([4, 5]), torch.tensor([1, 5]))._asdict()}
-    )
-    counts.observe(*columns([(1, 1), (3, 3)]))
-    counts.observe(*columns([(4, outcome) for outcome in range(50)]))
-    assert counts.lookup(*columns([(1, 1), (1, 2), (3, 3)])).tolist() == [5, 5, 1]
-    history = counts.history(torch.tensor([1, 3, 4, 5], device=DEVICE))
-    assert torch.stack(history).tolist() == [[10, 1, 50, 0], [6, 0, 0, 0], [2, 1, 49, 0]]
 
 
 # --- as any other table ---

@@ -86,11 +86,6 @@ def test_settings_are_checked_when_it_is_made(module: Any) -> None:
             module(temperature=temperature)
 
 
-def test_hidden_states_take_no_inplace() -> None:
-    with pytest.raises(TypeError, match=r"^LinearPolicyLoss got an unexpected keyword argument 'inplace'"):
-        LinearPolicyLoss(inplace=True)
-
-
 def test_settings_are_not_of_a_call() -> None:
     case = make_case(0, torch.float32, {})
     with pytest.raises(TypeError, match="multiple values for keyword argument 'temperature'"):

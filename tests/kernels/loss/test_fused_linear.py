@@ -24,7 +24,6 @@ from loss_cases import (
 from op_profile import Cost, caught_operator, cost_of
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
-from torch.utils.checkpoint import checkpoint
 
 from outcome_rl_kernels import linear_policy_loss
 from outcome_rl_kernels.dtypes import Bfloat16
@@ -276,22 +275,6 @@ def test_compiled_labels_are_still_checked() -> None:
         compiled(**case.operands, **wrong)
 
 
-def test_gradient_checkpointing() -> None:
-    case = make_case(0, torch.float32, {})
-
-    def head_and_loss(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        return linear_policy_loss(hidden.tanh(), weight, bias=bias, **case.inputs).loss
-
-    plain, checkpointed = (
-        [leaf.nan_to_num().requires_grad_() for leaf in case.operands.values()] for _ in ("plain", "checkpointed")
-    )
-    head_and_loss(*plain).backward()
-    checkpoint(head_and_loss, *checkpointed, use_reentrant=False).backward()
-    for a, b in zip(plain, checkpointed, strict=True):
-        assert a.grad is not None
-        assert torch.equal(a.grad, b.grad)
-
-
 def test_tied_weight_gets_both_gradients() -> None:
     g = torch.Generator().manual_seed(0)
     weight = torch.randn(V, H, generator=g)
@@ -392,18 +375,3 @@ def test_a_batch_without_tokens(shape: tuple[int, int]) -> None:
     assert loss.item() == 0
     assert weight.grad is not None
     assert not weight.grad.any()
-
-
-def test_more_tokens_than_a_grid_axis_of_a_gpu_holds() -> None:
-    length = 70_000  # > 65535
-    g = torch.Generator().manual_seed(0)
-    hidden, weight = torch.randn(1, length, 4, generator=g), torch.randn(7, 4, generator=g)
-    labels = torch.randint(7, (1, length), generator=g)
-    operands = {"hidden": hidden, "weight": weight}
-    arguments = {"labels": labels, "advantages": torch.ones(1), "mask": torch.ones(1, length, dtype=torch.bool)}
-
-    def gradients(dtype: torch.dtype, impl: str) -> dict[str, Tensor | None]:
-        return run(linear_policy_loss, operands, dtype, {"hidden", "weight"}, **arguments, impl=impl)[1]
-
-    truth, eager = gradients(torch.float64, "reference"), gradients(torch.float32, "reference")
-    assert_as_exact(gradients(torch.float32, "native"), eager, truth)

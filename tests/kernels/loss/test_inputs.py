@@ -14,7 +14,7 @@ from outcome_rl_kernels.loss.aggregate import sum_active
 from outcome_rl_kernels.loss.inputs import SCHEMA, batch_of, flat, token_batch
 from outcome_rl_kernels.loss.ratios import mean_by_sequence
 from outcome_rl_kernels.loss.row_kernels_cpu import CpuStatistics
-from outcome_rl_kernels.loss.types import LossSettings, TokenBatch, in_dtype, joined, map_tensors, select
+from outcome_rl_kernels.loss.types import LossSettings, TokenBatch, joined, map_tensors, select
 
 F64 = torch.float64
 
@@ -99,12 +99,6 @@ def test_parts_of_a_batch_and_the_whole() -> None:
     statistics = CpuStatistics(torch.rand(4, 5))
     again = joined([select(statistics, slice(0, 2)), select(statistics, slice(2, 5))])
     assert torch.equal(again.columns_4R, statistics.columns_4R)
-
-
-def test_a_dtype_of_floating_point_columns_only() -> None:
-    batch = in_dtype(packed([2], old_logps=torch.zeros(2)), torch.float16)
-    kinds = {torch.float16, torch.int64, torch.bool}
-    assert {tensor.dtype for tensor in tensors(batch)} == kinds
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,6 @@ from outcome_rl_kernels.loss.ratios import (
     importance_ratios,
     is_clipped,
     mean_by_sequence,
-    sequence_ratios,
 )
 from outcome_rl_kernels.loss.selections import near_policy, top_entropy
 from outcome_rl_kernels.loss.types import LossInputs, TokenLoss
@@ -36,29 +35,6 @@ F64 = torch.float64
 
 def vec(*values: float) -> Tensor:
     return torch.tensor(values, dtype=F64)
-
-
-class TestRatios:
-    def test_on_policy_ratio_is_one_and_carries_the_gradient(self) -> None:
-        logps = vec(-1, -2).requires_grad_()
-        ratios = importance_ratios(logps, batch_of([2]).inputs)
-        assert ratios.tolist() == [1, 1]
-        ratios.sum().backward()
-        assert logps.grad is not None
-        assert logps.grad.tolist() == [1, 1]
-
-    def test_token_ratio(self) -> None:
-        inputs = batch_of([2], old_logps=vec(math.log(0.5), math.log(0.5))).inputs
-        assert importance_ratios(vec(math.log(0.25), math.log(0.75)), inputs).tolist() == pytest.approx([0.5, 1.5])
-
-    def test_sequence_ratio_is_the_geometric_mean(self) -> None:
-        inputs = batch_of([2, 1], old_logps=vec(0, 0, 0), token_loss="gspo").inputs
-        logps = vec(math.log(0.5), math.log(0.125), math.log(0.9)).requires_grad_()
-        ratios = sequence_ratios(logps, inputs)
-        assert ratios.tolist() == pytest.approx([0.25, 0.25, 0.9])
-        ratios[0].backward()
-        assert logps.grad is not None
-        assert logps.grad.tolist() == pytest.approx([0.25, 0, 0])  # each token keeps its own gradient
 
 
 @pytest.mark.parametrize(
