@@ -57,13 +57,3 @@ def test_a_function_that_is_not_there_is_refused_before_the_model_is_loaded(
     for outcome, message in (("none.py:outcome", "there is no file none.py"), ("given", "outcome must be math")):
         with pytest.raises(ValueError, match=message):
             train(small_config(tmp_path, f"exploration.outcome={outcome}", f"model.path={tmp_path / 'no model'}"))
-
-
-def test_a_run_of_another_function_is_not_continued(small_config: MakeConfig, tmp_path: Path) -> None:
-    first = ("exploration.outcome=outcome_functions:words_modulo", *NO_EVALUATION, "exploration.answer_mask_mode=none")
-    train(small_config(tmp_path, *first, "trainer.total_training_steps=1"))
-    other = small_config(
-        tmp_path, *first, "trainer.total_training_steps=2", "exploration.outcome=outcome_functions:length"
-    )
-    with pytest.raises(ValueError, match=r"exploration\.outcome"):
-        train(other)

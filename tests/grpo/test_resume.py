@@ -1,6 +1,5 @@
 """Interrupted runs resume to the same bits, and another run is never continued."""
 
-import errno
 import json
 import os
 import random
@@ -19,7 +18,6 @@ import torch
 from grpo_runs import STREAMS, MakeConfig, MakeOverrides, Process, assert_same_run, files, invoke, on_file, rows
 from stopped_program import Stop
 
-from outcome_rl.exploration import saved
 from outcome_rl.files.atomic import MANIFEST, seal_folder
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.model.policy import Policy
@@ -29,7 +27,6 @@ from outcome_rl.grpo.run.evaluation import evaluate
 from outcome_rl.grpo.run.run_lock import Interrupted
 from outcome_rl.grpo.trainer import train
 from outcome_rl.grpo.update.updater import Updater
-from outcome_rl_kernels.counts.snapshot import write_snapshot
 
 
 @pytest.mark.slow
@@ -238,25 +235,6 @@ def test_bfloat16_resumes_bit_for_bit(small_config: MakeConfig, tmp_path: Path) 
     assert files(places[0]) == files(places[1])
 
 
-def test_a_full_disk_at_a_checkpoint(
-    finished: Path, small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = small_config(tmp_path)
-
-    def full(path: Path, *content: Any) -> None:
-        if "global_step_4" in str(path):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        write_snapshot(path, *content)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(saved, "write_snapshot", full)
-        with pytest.raises(OSError, match=r"step 4 failed: .*No space left.*last good one is .*global_step_2"):
-            train(config)
-    assert {path.name for path in (config.run_dir / "checkpoints").iterdir()} == {"global_step_2", "best.json"}
-    train(config)
-    assert_same_run(config.run_dir, finished)
-
-
 def test_a_file_size_limit_at_a_checkpoint(
     finished: Path, small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -380,17 +358,6 @@ def test_other_versions_are_reported(
     (message,) = caplog.messages
     assert f"PyTorch 1.0 before, {torch.__version__} now; threads 64 before, 1 now" in message
     assert "may not end with the same bits" in message
-
-
-def test_one_process_a_folder(small_config: MakeConfig, tmp_path: Path) -> None:
-    config = small_config(tmp_path)
-    first = build(config)
-    try:
-        with pytest.raises(ValueError, match=r"another process works in .*run; wait for it"):
-            build(config)
-    finally:
-        first.close()
-    build(config).close()
 
 
 def test_a_failed_start_unlocks_the_folder(small_config: MakeConfig, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from command_line import invoke
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from outcome_rl import cli
@@ -128,30 +128,6 @@ def test_one_value_stands_for_a_list_of_one(tmp_path: Path) -> None:
     assert load("data.train_files=[a.jsonl,b.jsonl]").data.train_files == ["a.jsonl", "b.jsonl"]
 
 
-@pytest.mark.parametrize(
-    "template",
-    [
-        "{problem}",
-        r"{problem} Put your answer in \boxed{}.",
-        "Question: {problem}\nAnswer:",
-        "[{problem}]",
-        "a={problem}",
-        "Solve ${problem}$",
-        r"\${problem} \\${problem} ${",
-    ],
-)
-def test_text_is_literal(template: str) -> None:
-    config = load(f"data.prompt_template={template}", "data.max_response_length=8")
-    assert config.data.prompt_template == template
-
-
-def test_text_in_a_file_is_literal(tmp_path: Path) -> None:
-    path = tmp_path / "mine.yaml"
-    path.write_text("data:\n  prompt_template: Solve ${problem}$\n  id_key: 2026-01-01\n")
-    config = load_config(path, REQUIRED)
-    assert (config.data.prompt_template, config.data.id_key) == ("Solve ${problem}$", "2026-01-01")
-
-
 def test_an_override_may_hold_a_section() -> None:
     assert load("rollout={n: 3, val_kwargs: {n: 5}}").rollout.val_kwargs.n == 5
 
@@ -213,22 +189,14 @@ def test_unknown_keys_in_a_file_name_the_file(tmp_path: Path) -> None:
         ("rollout.n=9223372036854775808", r"rollout\.n must be below 2\^63; got 9223372036854775808"),
         ("rollout.n=0", r"rollout\.n must be > 0; got 0"),
         ("rollout.n=1", "rollout.n must be at least 2, got 1: the advantage of a group of one"),
-        ("rollout.temperature=0", r"rollout\.temperature must be > 0; got 0"),
-        ("rollout.top_p=0", r"rollout\.top_p must be in \(0, 1\]; got 0"),
-        ("rollout.val_kwargs.top_p=1.5", r"rollout\.val_kwargs\.top_p must be in"),
-        ("rollout.importance_cap=0", r"rollout\.importance_cap must be > 0; got 0"),
-        ("rollout.gpu_memory_utilization=1.5", r"rollout\.gpu_memory_utilization must be in \(0, 1\]; got 1\.5"),
         ("actor.optim.lr=nan", r"actor\.optim\.lr must be > 0; got nan"),
         ("actor.optim.betas=[0.9]", r"actor\.optim\.betas must be 2 numbers; got \(0\.9,\)"),
         ("actor.optim.lr_scheduler_type=cosin", r"actor\.optim\.lr_scheduler_type must be one of .*'cosine'"),
         ("actor.loss_agg_mode=mean", r"actor\.loss_agg_mode must be one of 'token-mean'"),
-        ("actor.kl_loss_coef=-1", r"actor\.kl_loss_coef must be >= 0; got -1"),
-        ("actor.ppo_mini_batch_size=0", r"actor\.ppo_mini_batch_size must be > 0; got 0"),
         (
             "actor.ppo_mini_batch_size=257",
             r"ppo_mini_batch_size=257 questions must be at most data\.train_batch_size",
         ),
-        ("actor.ppo_epochs=0", r"actor\.ppo_epochs must be > 0; got 0"),
         (
             "actor={use_dynamic_bsz: true, ppo_max_token_len_per_gpu: 5119}",
             r"ppo_max_token_len_per_gpu=5119 must hold the longest sequence, .* = 5120 tokens",
@@ -236,7 +204,6 @@ def test_unknown_keys_in_a_file_name_the_file(tmp_path: Path) -> None:
         ("actor.loss_mode=pp", r"actor\.loss_mode must be module:function or one of 'vanilla'"),
         ("actor.loss_mode=none.py:loss", r"actor\.loss_mode: none\.py:loss: there is no file none\.py"),
         ("actor.loss_mode=math:pi", r"actor\.loss_mode: math:pi must be a function"),
-        ("model.lora_rank=-1", r"model\.lora_rank must be >= 0; got -1"),
         ("model.dtype=float16", r"model\.dtype must be one of .*'bfloat16'"),
         ("exploration.bonus=ucbcon", r"exploration\.bonus must be one of .*'ucb_con'"),
         ("exploration.coef=[1,2]", r"exploration\.coef must be one number, or one for each method"),
@@ -253,29 +220,14 @@ def test_unknown_keys_in_a_file_name_the_file(tmp_path: Path) -> None:
             "data={apply_chat_template: 'false', apply_chat_template_kwargs: {a: 1}}",
             r"data\.apply_chat_template_kwargs needs a chat template",
         ),
-        ("rollout.tensor_model_parallel_size=0", r"rollout\.tensor_model_parallel_size must be > 0; got 0"),
         ("model.path=", r"model\.path is not set: give a model folder"),
         ("trainer.experiment_name=a/b", r"trainer\.experiment_name must be a folder name; got 'a/b'"),
         ("trainer.experiment_name=..", r"trainer\.experiment_name must be a folder name"),
-        ("trainer.total_training_steps=0", r"trainer\.total_training_steps must be > 0; got 0"),
         (
             "trainer.logger=[console,wand]",
             r"trainer\.logger must be some of 'console', 'tensorboard', .*; got .*'wand'",
         ),
-        ("trainer.num_threads=0", r"trainer\.num_threads must be > 0; got 0"),
-        ("trainer.log_generations=-1", r"trainer\.log_generations must be >= 0; got -1"),
-        ("trainer.test_freq=0", r"trainer\.test_freq must be >= 1, or -1; got 0"),
-        ("trainer.save_freq=-2", r"trainer\.save_freq must be >= 1, or -1; got -2"),
-        ("exploration.coef=-0.1", r"exploration\.coef must be >= 0; got -0\.1"),
         ("exploration.coef=.inf", r"exploration\.coef must be finite; got inf"),
-        ("exploration.baseline=nan", r"exploration\.baseline must be finite; got nan"),
-        ("actor.optim.lr=.inf", r"actor\.optim\.lr must be finite; got inf"),
-        ("actor.optim.betas=[0.9,1]", r"actor\.optim\.betas must be in \[0, 1\); got \(0\.9, 1"),
-        ("actor.entropy_coeff=nan", r"actor\.entropy_coeff must be finite; got nan"),
-        ("actor.kl_loss_coef=.inf", r"actor\.kl_loss_coef must be finite; got inf"),
-        ("actor.clip_ratio_low=1.5", r"actor\.clip_ratio_low must be in \[0, 1\]; got 1\.5"),
-        ("actor.clip_ratio_high=-0.1", r"actor\.clip_ratio_high must be >= 0; got -0\.1"),
-        ("actor.clip_ratio_c=0.5", r"actor\.clip_ratio_c must be > 1; got 0\.5"),
         ("exploration.adv_estimator=pass_at_k(k=64)", r"rollout\.n=\d+: k of .* must be at most n="),
         ("exploration.adv_estimator=pkpo(k=1)", r"exploration\.adv_estimator 'pkpo': k must be an integer >= 2; got 1"),
         ("rollout.n", "override 'rollout.n' must have the form key=value"),
@@ -331,8 +283,10 @@ def test_deep_nesting_is_refused(tmp_path: Path) -> None:
 
 @settings(deadline=None, max_examples=30)
 @given(st.text(), st.text())
+@example(r"\${problem} \\${ a=[", "$ # put it in \\boxed{}, 'exactly'\nAnswer:")
 def test_every_text_survives_the_file(before: str, after: str) -> None:
     config = load(f"data.prompt_template={before}{{problem}}{after}")
+    assert config.data.prompt_template == f"{before}{{problem}}{after}"
     with TemporaryDirectory() as folder:
         path = Path(folder, "config.yaml")
         path.write_text(to_yaml(config), encoding="utf-8")

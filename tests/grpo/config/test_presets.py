@@ -11,7 +11,6 @@ import torch
 from grpo_runs import rows
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedConfig, Qwen2Config
 
-from outcome_rl.grpo.config import presets
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.presets import preset_names
 from outcome_rl.grpo.model.policy import Policy
@@ -139,26 +138,6 @@ def test_a_preset_has_every_number_of_the_paper(preset: str) -> None:
         found = functools.reduce(getattr, setting.split("."), config)
         assert found == value, f"{preset}: {setting} must be {value!r} (paper, {section}); got {found!r}"
     assert config.trainer.experiment_name == name
-
-
-def test_the_hard_preset_says_how_its_problems_are_found() -> None:
-    """Its commands name the two data sets, the draw of the medium one, and the files that the preset reads."""
-    folder = Path(presets.__file__).parent / "paper"
-    text = (folder / "llama-3.1-8b-instruct-hard.yaml").read_text()
-    for data, out in (("easy", "hard-set/llama-easy"), ("medium", "hard-set/llama-medium")):
-        source = load_config(f"paper/llama-3.1-8b-instruct-{data}").data.train_files[0]
-        assert f"--data {source} --out {out}" in text
-    assert "data.val_max_samples=3840" in text
-    assert load_config("paper/llama-3.1-8b-instruct-medium").data.train_max_samples == 3840
-
-
-def test_choices_where_the_paper_is_silent_have_their_reason() -> None:
-    for path in (Path(presets.__file__).parent / "paper").glob("*.yaml"):
-        for line in path.read_text().splitlines():
-            assert "our choice" not in line
-            comment = line.partition("# silent")[2]
-            assert not line.rstrip().endswith("# silent")
-            assert not comment or ":" in comment, f"{path.name}: {line}"
 
 
 def qwen(hidden: int, mlp: int, layers: int, heads: int, kv_heads: int) -> Qwen2Config:

@@ -30,14 +30,6 @@ def test_every_field_is_declared_as_a_setting() -> None:
     assert list(SETTINGS) == names(TrainConfig())
 
 
-@pytest.mark.parametrize("one", SETTINGS.values(), ids=SETTINGS)
-def test_help_is_plain_english(one: Any) -> None:
-    assert not re.match(r"(What|Of|Whose|Which|In|For)\b", one.help)
-    assert one.help[0].isupper() or one.help[0] == '"'
-    assert one.help.endswith(".")
-    assert "  " not in one.help
-
-
 def test_defaults_fit() -> None:
     for one in settings_of(TrainConfig()):
         one.check()

@@ -137,16 +137,6 @@ def test_a_missing_column_is_reported(tmp_path: Path) -> None:
         load(source, id_key="nope")
 
 
-@pytest.mark.parametrize(
-    ("line", "message"), [('{"id": ', "row 3: not valid JSON"), ("[1]", "row 3: expected a JSON object; got list")]
-)
-def test_bad_lines_are_reported_with_their_number(line: str, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_text(f"{json.dumps(ROWS[0])}\n\n{line}\n")
-    with pytest.raises(ValueError, match=message):
-        load(str(path))
-
-
 def test_identical_rows_are_one_problem(tmp_path: Path) -> None:
     source = write(tmp_path / "rows.jsonl", [*ROWS, ROWS[1], ROWS[3]])
     assert load(source).problems == PROBLEMS
@@ -265,23 +255,6 @@ def test_derived_seeds_differ_and_are_stable() -> None:
     assert derive_seed(0, "rollout", 1) == 6202703684048340875
 
 
-def test_a_byte_order_mark_is_no_part_of_the_data(tmp_path: Path) -> None:
-    path = tmp_path / "problems.jsonl"
-    path.write_bytes(b"\xef\xbb\xbf" + b'{"id": "a", "problem": "1 + 1", "answer": "2"}\n')
-    assert load_problems([str(path)], DataConfig()).problems[0].id == "a"
-
-
-def test_columns_may_be_in_structs(tmp_path: Path) -> None:
-    """As in verl's data sets."""
-    path = tmp_path / "verl.jsonl"
-    row = {"prompt": "1+1", "reward_model": {"ground_truth": "2"}, "extra_info": {"index": 7}}
-    path.write_text(json.dumps(row))
-    config = DataConfig(id_key="extra_info.index", answer_key="reward_model.ground_truth")
-    assert load_problems([str(path)], config).problems == (Problem("7", "1+1", "2"),)
-    with pytest.raises(ValueError, match=r"lacks 'extra_info\.uid' \(the id\)"):
-        load_problems([str(path)], DataConfig(id_key="extra_info.uid"))
-
-
 CONVERSATION = (Message("system", "Answer in \\boxed{}."), Message("user", " 1+1? "))
 
 
@@ -307,12 +280,6 @@ def test_conversations_are_read_as_verl_and_trl_store_them(tmp_path: Path) -> No
     assert load(write(tmp_path / "trl.jsonl", trl)).problems == loaded.problems
     again = load(write(tmp_path / "hard.jsonl", [problem.row() for problem in loaded.problems]))
     assert (again.problems, again.fingerprint) == (loaded.problems, loaded.fingerprint)
-
-
-def test_an_index_is_an_id_within_its_data_source(tmp_path: Path) -> None:
-    rows = [conversation_row(0), conversation_row(0) | {"data_source": "gsm8k"}]
-    loaded = load(write(tmp_path / "rows.jsonl", rows))
-    assert [problem.id for problem in loaded.problems] == ["math:0", "gsm8k:0"]
 
 
 def test_another_system_message_is_another_problem(tmp_path: Path) -> None:

@@ -254,14 +254,6 @@ def test_dr_grpo_leaves_out_the_division(make_collector: Callable[..., Collector
     torch.testing.assert_close(column(samples, "advantage")[0], torch.tensor([0.75, -0.25, -0.25, -0.25]))
 
 
-def test_a_sum_of_methods_takes_a_coefficient_each(
-    make_collector: Callable[..., Collector], rollouts: list[Rollout]
-) -> None:
-    collector = make_collector("exploration.bonus=ucb+batch", "exploration.coef=[1,10]")
-    samples, _ = collector.score(QUESTIONS, rollouts)
-    torch.testing.assert_close(column(samples, "bonus")[0], torch.tensor([1.0, 1.0 - 2.5, 1.0 - 2.5, 0.0]))
-
-
 def test_answer_spans_cover_the_answers(
     make_collector: Callable[..., Collector], rollouts: list[Rollout], shared_policy: Policy
 ) -> None:

@@ -23,7 +23,6 @@ from outcome_rl.grpo.config.schema import RolloutConfig, SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.decode_loop import check_cache
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
-from outcome_rl.toy import DialectTask
 
 SIZES = {
     "hidden_size": 32,
@@ -134,16 +133,6 @@ def test_shared_prefixes_are_computed_once(any_policy: Policy, monkeypatch: pyte
     ]
     assert shared == [len(PROMPTS), *map(len, beginnings)]
     assert sum(shared) < sum(fed)
-
-
-def test_samples_of_a_question_do_not_depend_on_the_others(shared_policy: Policy) -> None:
-    problems = [row["problem"] for row in DialectTask().problems("train", 12)]
-    prompts = shared_policy.tokenizer(problems)["input_ids"]
-    engine, sampling = TransformersEngine(shared_policy, 512), SamplingConfig(n=4)
-    together = engine.generate(prompts, sampling, 16, seed=5)
-    alone = [rollout for prompt in prompts for rollout in engine.generate([prompt], sampling, 16, seed=5)]
-    assert together == alone
-    assert len({rollout.text for rollout in together}) > len(problems)
 
 
 def test_tokens_follow_the_policy_at_every_position(any_policy: Policy) -> None:

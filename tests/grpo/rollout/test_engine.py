@@ -1,8 +1,9 @@
 """Samples depend on prompts, settings and seed alone, and end with their end tokens; users may bring an engine."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -86,13 +87,6 @@ def test_the_seed_decides_and_nothing_else(
     assert len(set(texts(rollouts[:N]))) > 1  # the samples of one prompt are independent
 
 
-def test_micro_batches_of_different_lengths(shared_policy: Policy, prompts: list[list[int]]) -> None:
-    engine, whole = TransformersEngine(shared_policy, 2), TransformersEngine(shared_policy, 64)
-    rollouts = engine.generate(prompts, SamplingConfig(n=3), 16, seed=1)
-    assert rollouts == whole.generate(prompts, SamplingConfig(n=3), 16, seed=1)
-    assert len(set(map(len, ids(rollouts)))) > 1
-
-
 def test_generation_settings_of_the_model_are_ignored(
     policy: Policy, prompts: list[list[int]], rollouts: list[Rollout]
 ) -> None:
@@ -103,28 +97,6 @@ def test_generation_settings_of_the_model_are_ignored(
     assert same == rollouts
     assert policy.model.generation_config is own
     assert own.repetition_penalty == 5.0  # and they are still there to be saved with the model
-
-
-@pytest.mark.parametrize("setting", [{"top_k": 1}, {"top_p": 1e-6}, {"temperature": 1e-4}])
-def test_sampling_settings_are_obeyed(
-    setting: dict[str, float], shared_policy: Policy, prompts: list[list[int]], rollouts: list[Rollout]
-) -> None:
-    greedy = TransformersEngine(shared_policy, 64).generate(prompts, SamplingConfig(n=N, **setting), 16, seed=1)  # type: ignore[arg-type]
-    for group in range(3):
-        assert len(set(texts(greedy[group * N : group * N + N]))) == 1
-
-
-def test_samples_follow_the_policys_probabilities(shared_policy: Policy, prompts: list[list[int]]) -> None:
-    n = 2000
-    rollouts = TransformersEngine(shared_policy, n).generate(
-        prompts[1:2], SamplingConfig(n=n, temperature=1.5), 1, seed=0
-    )
-    first = torch.tensor([response[0] for response in ids(rollouts)])
-    observed = torch.bincount(first, minlength=shared_policy.head.weight.shape[0]) / n
-    with torch.no_grad():
-        expected = torch.softmax(shared_policy.model(torch.tensor(prompts[1:2])).logits[0, -1] / 1.5, dim=-1)
-    # Half the sum of absolute differences of two distributions; its expectation here is about 0.04.
-    assert 0.5 * (observed - expected).abs().sum() < 0.08
 
 
 OWN_ENGINE = """
@@ -151,71 +123,74 @@ class Parrot(RolloutEngine):
 """
 
 
-def test_an_engine_of_the_user_is_named_by_its_path(small: MakeOverrides, tmp_path: Path) -> None:
-    (tmp_path / "parrot_engine.py").write_text(OWN_ENGINE)
-    result = invoke("--config", "toy", *small(tmp_path), f"rollout.engine={tmp_path}/parrot_engine.py:Parrot")
+Train = Callable[..., Any]
+
+
+@pytest.fixture
+def train(small: MakeOverrides, tmp_path: Path) -> Train:
+    """Trains with the engine of a source."""
+
+    def train(source: str, *settings: str) -> Any:
+        path = tmp_path / f"engine_of_{tmp_path.name}.py"  # Python imports each name once
+        path.write_text(source)
+        return invoke("--config", "toy", *small(tmp_path), f"rollout.engine={path}:Parrot", *settings)
+
+    return train
+
+
+def test_an_engine_of_the_user_is_named_by_its_path(train: Train, tmp_path: Path) -> None:
+    result = train(OWN_ENGINE)
     assert result.exit_code == 0, result.stderr
     assert {row["completion"] for row in rows(tmp_path / "run", "samples")} == {r"\boxed{ 5 }"}
     assert [row["outcomes/distinct_in_group"] for row in rows(tmp_path / "run", "metrics")] == [1.0] * 6
 
 
-def test_an_engine_whose_log_probabilities_fit_no_tokens_is_named(small: MakeOverrides, tmp_path: Path) -> None:
-    for number, change in enumerate(("logps = logps[1:]", "logps = None if prompts[0] is prompt else logps")):
-        source = OWN_ENGINE.replace("tokens, logps)", "tokens, self.logps(prompts, prompt, logps))")
-        source += f"    def logps(self, prompts, prompt, logps):\n        {change}\n        return logps\n"
-        (tmp_path / f"odd_engine_{number}.py").write_text(source)
-        result = invoke("--config", "toy", *small(tmp_path), f"rollout.engine={tmp_path}/odd_engine_{number}.py:Parrot")
-        assert result.exit_code == 2
-        assert ("a log-probability for each token", "for all rollouts or for none")[number] in result.stderr
-
-
-def test_a_token_without_a_log_probability_neither_ends_a_run_nor_corrects(
-    small: MakeOverrides, tmp_path: Path
-) -> None:
+def test_a_token_without_a_log_probability_neither_ends_a_run_nor_corrects(train: Train, tmp_path: Path) -> None:
     """vLLM returns NaN, and JSON null, late in training for tokens of probability near 1."""
     source = OWN_ENGINE.replace("[-1.0] * len(tokens)", "[None, float('nan')] + [-1.0] * (len(tokens) - 2)")
-    (tmp_path / "forgetful_engine.py").write_text(source)
-    engine = f"rollout.engine={tmp_path}/forgetful_engine.py:Parrot"
-    more = ("rollout.importance_cap=2.0", "exploration.adv_estimator=unlikeliness")
-    result = invoke("--config", "toy", *small(tmp_path), engine, *more)
+    result = train(source, "rollout.importance_cap=2.0", "exploration.adv_estimator=unlikeliness")
     assert result.exit_code == 0, result.stderr
     for row in rows(tmp_path / "run", "metrics"):
         assert math.isfinite(row["actor/grad_norm"])
         assert 0 < row.get("rollout/logp_missing", 1) < 1
 
 
-def test_an_engine_without_what_a_setting_reads_is_named(small: MakeOverrides, tmp_path: Path) -> None:
-    """Else the run would go on without the setting's effect."""
-    (tmp_path / "silent_engine.py").write_text(OWN_ENGINE.replace("tokens, logps)", "tokens)"))
-    engine = f"rollout.engine={tmp_path}/silent_engine.py:Parrot"
-    for setting in ("rollout.importance_cap=2.0", "exploration.adv_estimator=unlikeliness"):
-        result = invoke("--config", "toy", *small(tmp_path), engine, setting)
-        assert result.exit_code == 2
-        assert f"rollout.engine: Parrot must return logps, which {setting} reads; got None" in result.stderr
-
-
-def test_an_engine_that_returns_no_kept_tokens_is_named(small: MakeOverrides, tmp_path: Path) -> None:
-    source = OWN_ENGINE.replace("def __init__", "returns_support = True\n\n    def __init__")
-    (tmp_path / "unkept_engine.py").write_text(source)
-    engine = f"rollout.engine={tmp_path}/unkept_engine.py:Parrot"
-    result = invoke("--config", "toy", *small(tmp_path), engine, "rollout.top_p=0.8")
+@pytest.mark.parametrize(
+    ("old", "new", "setting", "message"),
+    [
+        ("tokens, logps)", "tokens, logps[1:])", (), "a log-probability for each token"),
+        ("tokens, logps)", "tokens, None if prompts[0] is prompt else logps)", (), "for all rollouts or for none"),
+        *(
+            ("tokens, logps)", "tokens)", (setting,), f"Parrot must return logps, which {setting} reads; got None")
+            for setting in ("rollout.importance_cap=2.0", "exploration.adv_estimator=unlikeliness")
+        ),
+        (
+            "def __init__",
+            "returns_support = True\n\n    def __init__",
+            ("rollout.top_p=0.8",),
+            "Parrot must return the tokens that rollout.top_p=0.8 and rollout.top_k=",
+        ),
+    ],
+)
+def test_an_engine_that_returns_something_else_is_named(
+    old: str, new: str, setting: tuple[str, ...], message: str, train: Train
+) -> None:
+    """Else the run would go on without the effect of the setting."""
+    result = train(OWN_ENGINE.replace(old, new), *setting)
     assert result.exit_code == 2
-    assert "Parrot must return the tokens that rollout.top_p=0.8 and rollout.top_k=" in result.stderr
+    assert message in result.stderr
 
 
-def test_an_empty_response_has_a_mean_log_probability(small: MakeOverrides, tmp_path: Path) -> None:
+def test_an_empty_response_has_a_mean_log_probability(train: Train) -> None:
     source = OWN_ENGINE.replace("prompt, tokens, logps)", "prompt, tokens * (_ % 2), logps * (_ % 2))")
-    (tmp_path / "empty_engine.py").write_text(source)
-    engine = f"rollout.engine={tmp_path}/empty_engine.py:Parrot"
-    result = invoke("--config", "toy", *small(tmp_path), engine, "exploration.adv_estimator=unlikeliness")
+    result = train(source, "exploration.adv_estimator=unlikeliness")
     assert result.exit_code == 0, result.stderr
 
 
-def test_an_engine_that_returns_too_few_responses_is_named(small: MakeOverrides, tmp_path: Path) -> None:
+def test_an_engine_that_returns_too_few_responses_is_named(train: Train, tmp_path: Path) -> None:
     """Else every later response would be scored for another question."""
-    (tmp_path / "short_engine.py").write_text(OWN_ENGINE.rstrip() + "[1:]\n")
-    engine = f"rollout.engine={tmp_path}/short_engine.py:Parrot"
-    trained = invoke("--config", "toy", *small(tmp_path), engine)
+    trained = train(OWN_ENGINE.rstrip() + "[1:]\n")
+    engine = f"rollout.engine={tmp_path}/engine_of_{tmp_path.name}.py:Parrot"
     evaluated = call(cli.main, "eval", "toy", "--data", "toy:test", "--out", str(tmp_path / "eval"), engine)
     for result in (trained, evaluated):
         assert result.exit_code == 2
