@@ -71,6 +71,7 @@ def test_a_run_leaves_a_record_with_every_loss_timed_or_explained(capsys: pytest
     assert set(rows["outcome_rl"]["times"]) == set(main["floors"]) == set(loss_report.HEADINGS)
     assert rows["outcome_rl"]["times"]["forward"]["rounds"] == 2
     assert rows["absent"]["obstacle"] == "not installed"
+    assert rows["wrong"]["obstacle"].startswith("failed: error of the ")
     assert main["case"]["tokens"] == 16
     assert [row["obstacle"] for row in from_logits["rows"]] == [None, None]
     for section in supports:
@@ -81,13 +82,6 @@ def test_a_run_leaves_a_record_with_every_loss_timed_or_explained(capsys: pytest
         assert all(row["obstacle"] is None and row["times"] for row in section["rows"])
     assert from_logits["floor"] == "a copy of the logits"
     assert loss_report.table(main) in capsys.readouterr().out
-
-
-def test_a_wrong_loss_is_listed_as_failed_and_not_timed() -> None:
-    rows = {row["name"]: row for row in measured("--sections", "main")["figures"]["sections"]["main"]["rows"]}
-    assert rows["wrong"]["obstacle"].startswith("failed: error of the ")  # type: ignore[union-attr]
-    assert rows["wrong"]["times"] == {}
-    assert rows["wrong"]["peak_mib"] is None
 
 
 def test_after_the_time_limit_no_section_begins_and_what_was_measured_is_on_record(

@@ -117,11 +117,6 @@ def test_the_blocks_name_device_commit_and_every_section(record: Record) -> None
     assert loss_page.blocks({}) == ("", "")
 
 
-def test_the_plot_is_an_image(record: Record, tmp_path: Path) -> None:
-    loss_page.plot(record, tmp_path / "plot.png")
-    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
-
-
 def test_a_record_of_another_version_is_refused(record: Record, tmp_path: Path) -> None:
     assert loss_page.read_records(tmp_path) == {}
     path = tmp_path / "loss-cpu.json"

@@ -34,11 +34,6 @@ def test_rounds_are_interleaved_and_a_slow_call_sits_out_after_its_share() -> No
     assert rounds == [{"fast", "slow"}] * LEAST_ROUNDS
 
 
-def test_few_rounds_are_not_exceeded() -> None:
-    times = interleaved_times({"slow": lambda: time.sleep(0.01)}, CPU, warmups=0, rounds=2, seconds=0.001)
-    assert times["slow"]["rounds"] == 2
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="resident memory is read from /proc")
 def test_peak_memory_sees_what_is_freed_again_and_not_what_was_there() -> None:
     resident = torch.ones(2**25)  # 128 MiB before the call

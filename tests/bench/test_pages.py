@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import loss_page, pages, step
-from bench.gpu_parts import page as gpu_page
+from bench import loss_page, pages
 
 BEGIN, END = "<!-- some: written by make pages -->", "<!-- end of some -->"
 
@@ -36,17 +35,3 @@ def test_every_page_and_plot_is_written(tmp_path: Path, monkeypatch: pytest.Monk
     assert (tmp_path / "docs" / "exploration.png").read_bytes().startswith(b"\x89PNG")
     for name in loss_page.read_records(pages.RESULTS):
         assert (tmp_path / "docs" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_the_block_of_a_step_names_device_and_commit() -> None:
-    record = pages.read(pages.RESULTS / "step-cpu.json") | {"devices": ["cpu: some"], "commit": "abc"}
-    block = pages.step_block(record | {"versions": {"torch": "2.13.0"}, "date": "2026-01-01"})
-    assert block.startswith(step.table(record["figures"]))
-    assert "Measured on cpu: some; PyTorch 2.13.0; 2026-01-01; commit abc." in block
-
-
-def test_the_readme_names_a_loss_that_was_not_timed_on_a_gpu() -> None:
-    table = gpu_page.readme_table(pages.read(pages.RESULTS / "loss-cuda.json"))
-    (line,) = [line for line in table.splitlines() if "torch.compile" in line]
-    assert line.endswith("| not measured |")
-    assert table.count("x, ") >= 10

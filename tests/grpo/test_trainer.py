@@ -263,16 +263,6 @@ def test_every_bonus_and_mask_runs(overrides: list[str], small_config: MakeConfi
     assert (metrics[2]["exploration/bonus_abs_mean"] > 0) == (overrides[0] != "exploration.bonus=none")
 
 
-def test_two_sets_of_one_name_are_refused(small_config: MakeConfig, tmp_path: Path) -> None:
-    for index, name in enumerate("ab"):
-        (tmp_path / name).mkdir()
-        row = {"id": index, "problem": "D01 1 @ 1 # 1 =>", "answer": "1"}
-        (tmp_path / name / "test.jsonl").write_text(json.dumps(row))
-    sets = f"data.val_files=[{tmp_path}/a/test.jsonl,{tmp_path}/b/test.jsonl]"
-    with pytest.raises(ValueError, match="two different sources named 'test'"):
-        Trainer(build(small_config(tmp_path, sets, "data.val_max_samples=-1")))
-
-
 @pytest.mark.parametrize("mode", ["policy", "none"])
 def test_a_mask_that_leaves_nothing_to_learn_from_is_named_once(
     mode: str,

@@ -60,12 +60,6 @@ def test_a_run_has_a_chart_of_each_metric() -> None:
     assert colours(charts["Time of a step (s)"]) == set(PALETTE[:3])
 
 
-def test_a_single_step_is_drawn() -> None:
-    charts = training_charts([metrics(1)])
-    assert PALETTE[0] in colours(charts["Correct responses of the batch"])
-    assert PALETTE[0] in colours(charts["Time of a step (s)"])
-
-
 def test_runs_have_a_colour_each() -> None:
     charts = training_charts([metrics(5), metrics(3), []])
     for title in ("Correct responses of the batch", "Token entropy (nats)", "Time of a step (s)"):
@@ -94,10 +88,6 @@ def test_evaluations_over_the_steps(ks: tuple[str, ...]) -> None:
     charts = evaluation_charts([[row(step, ks) for step in (0, 2, 4)], []])
     assert list(charts) == list(dict.fromkeys(["pass@1", f"pass@{ks[-1]}", f"diff@{ks[-1]}"]))
     assert all(colours(svg) for svg in charts.values())
-
-
-def test_the_same_records_are_the_same_picture() -> None:
-    assert training_charts([metrics(4)]) == training_charts([metrics(4)])
 
 
 @pytest.fixture

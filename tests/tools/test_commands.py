@@ -3,14 +3,12 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from command_line import Result, invoke
 
 from outcome_rl import cli
 from outcome_rl.analyze import analyze_file
-from outcome_rl.outcomes.matcher import OutcomeMatcher
 
 
 def evaluate(*arguments: object) -> Result:
@@ -38,26 +36,6 @@ def test_the_figures_are_those_of_analyze(evaluated: tuple[Path, Result]) -> Non
     parts = [reports[name]["pass_at_k"]["1"] for name in list(reports)[:2]]
     assert reports["average over the data sets"]["pass_at_k"]["1"] == pytest.approx(sum(parts) / 2)
     assert "toy:test ..." in result.stderr
-
-
-def test_answers_are_compared_by_the_settings_of_the_run(
-    evaluated: tuple[Path, Result], finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    matchers = []
-
-    def analyze(path: Path, matcher: OutcomeMatcher, **more: Any) -> Any:
-        matchers.append(matcher)
-        return analyze_file(path, matcher, **more)
-
-    monkeypatch.setattr("outcome_rl.analyze.analyze_file", analyze)
-    settings = ("exploration.gold_tolerance=true", "exploration.timeout_s=7", "rollout.val_kwargs.n=2")
-    checkpoint = finished / "checkpoints" / "global_step_4"
-    assert evaluate(checkpoint, "--data", "toy:test", "--out", tmp_path / "out", *settings).exit_code == 0
-    (matcher,) = matchers
-    given, rounded = matcher.classify_answers(["q"] * 2, ["3.1416", "3.14159"], ["3.1416"] * 2).correct
-    assert given
-    assert rounded
-    assert matcher._pool.timeout_s == 7
 
 
 def test_the_same_call_again_samples_nothing(
@@ -150,13 +128,6 @@ def test_errors_are_one_line_and_status_2(
     result = evaluate(*arguments)
     assert result.exit_code == 2
     assert message in result.stderr.splitlines()[-1]
-
-
-def test_every_command_has_help() -> None:
-    for name in ("train", "eval", "export", "report", "hard-set"):
-        result = invoke(cli.main, name, "--help")
-        assert result.exit_code == 0
-        assert "paper/llama-3.1-8b-instruct-hard" in result.stdout or name in ("export", "report")
 
 
 @pytest.mark.parametrize("override", ["rollout.n=2", "rollout.temperature=0.5", "rollout.top_p=0.9", "rollout.top_k=5"])

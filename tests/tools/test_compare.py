@@ -165,14 +165,6 @@ def test_two_tasks_are_averaged_over_the_seeds_that_both_have(tmp_path: Path) ->
     assert row["mean"] == pytest.approx(0.04)
 
 
-def test_a_run_without_partner_is_left_out_of_pairs(tmp_path: Path) -> None:
-    folders = study(tmp_path, 0.05)
-    found = compare_runs([*folders, write_run(tmp_path / "more", "ucb_con", 99, (0.6, 0.1))])
-    row = next(row for row in found["verdicts"] if row["measure"] == "last pass@32")
-    assert (row["units"], row["verdict"]) == (5, "higher")
-    assert len(found["methods"]["bonus=ucb_con"]["runs"]) == 6
-
-
 def test_other_evaluation_data_are_refused(tmp_path: Path) -> None:
     runs = [
         write_run(tmp_path / "a", "none", 0, (0.6, 0.8)),

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.bandits import Instance, balanced, bounds, needle
+from experiments.bandits import Instance, balanced, bounds
 
 sizes_of_outcomes = st.lists(st.integers(1, 20), min_size=1, max_size=6).map(tuple)
 PARTITIONS = [(3, 3), (1, 4), (1, 1, 1), (1, 2, 5), (4, 1, 3, 2)]
@@ -65,24 +65,6 @@ def test_unequal_outcomes_have_no_balanced_mean() -> None:
         bounds.balanced_discovery_mean(partition((1, 2)))
 
 
-def test_mean_first_hit_at_the_ends() -> None:
-    instance = balanced(arms=100, outcomes=10, gap=0.5)
-    np.testing.assert_allclose(bounds.first_hit_mean(instance, 0.0), 10.0)
-    np.testing.assert_allclose(bounds.first_hit_mean(instance, 0.5), 7.75)  # where the paper's lemma says 5.5
-    np.testing.assert_allclose(bounds.printed_first_hit_bound(instance, 0.5), 5.5)
-    np.testing.assert_allclose(bounds.first_hit_mean(instance, 1.0), 5.5)  # and 1
-    np.testing.assert_allclose(bounds.printed_first_hit_bound(instance, 1.0), 1.0)
-    np.testing.assert_allclose(bounds.first_hit_mean(needle(100), 1.0), [1 + 0.99, 1 + 0.01])
-
-
-def test_one_outcome_is_seen_at_once() -> None:
-    for rho in (0.0, 0.5, 1.0):
-        assert bounds.first_hit_mean(partition((7,)), rho) == [1.0]
-        assert bounds.first_hit_bound(partition((7,)), rho) == [1.0]
-        assert bounds.discovery_bound(partition((7,)), rho) == 1.0
-        assert bounds.balanced_discovery_mean(partition((7,))) == 1.0
-
-
 @settings(max_examples=100, deadline=None)
 @given(sizes_of_outcomes, st.data())
 def test_the_printed_lemma_is_a_lower_bound_and_the_corrected_one_an_upper(
@@ -104,13 +86,6 @@ def test_the_printed_lemma_is_a_lower_bound_and_the_corrected_one_an_upper(
             assert mean[i] > printed[i]
     less = tuple(value / 2 for value in rho)
     assert np.all(mean <= bounds.first_hit_mean(instance, less) * (1 + 1e-12))  # more exclusion never delays
-
-
-@settings(deadline=None)
-@given(st.integers(1, 40), st.floats(0.0, 1.0))
-def test_first_hits_among_outcomes_of_one_size(m: int, rho: float) -> None:
-    instance = balanced(arms=3 * m, outcomes=m, gap=0.5)
-    np.testing.assert_allclose(bounds.first_hit_mean(instance, rho), 1 + (m - 1) * (1 - rho / 2))
 
 
 @pytest.mark.parametrize("sizes", [(1,), (2, 2), (1, 3), (1, 1, 1, 1), (1, 2, 4), (5, 1, 1, 3)])

@@ -52,22 +52,6 @@ def assert_same_means(left_SM: np.ndarray, right_SM: np.ndarray) -> None:
     assert (np.abs(left_SM.mean(axis=0) - right_SM.mean(axis=0)) <= 4.5 * error_M).all()
 
 
-def test_a_balanced_search_draws_no_arm_twice() -> None:
-    """The last outcome with one arm is found at the latest when all arms are drawn, each number of draws alike."""
-    hit_S = discovery_times(needle(7), BALANCED, range(7000))[:, 0]
-    assert np.bincount(hit_S, minlength=8)[0] == 0
-    assert hit_S.max() == 7
-    np.testing.assert_allclose(np.bincount(hit_S)[1:] / 7000, 1 / 7, atol=0.02)
-
-
-def test_soft_exclusion_excludes_once() -> None:
-    """After its first sighting an outcome keeps (1 - rho) of its arms however often it is drawn again."""
-    hit_S = discovery_times(needle(11), SoftExclusion(0.5), range(20_000))[:, 0]
-    # A first draw of the other outcome (10 of 11), then draws from 1 good arm and 5 others: geometric with 1/6.
-    later = [(hit_S == draw).mean() for draw in (2, 3, 4, 5)]
-    np.testing.assert_allclose(later, [10 / 11 / 6 * (5 / 6) ** k for k in range(4)], atol=0.01)
-
-
 def test_the_ends_of_soft_exclusion_are_the_other_models() -> None:
     """rho = 1 is strong generalisation: as many draws as outcomes; rho = 0 excludes nothing: draws with repeats."""
     np.testing.assert_array_equal(
@@ -108,11 +92,6 @@ def test_pseudo_regret_is_the_gaps_of_what_was_pulled() -> None:
     np.testing.assert_allclose(result.regret[:, -1], result.pulls @ np.array([0.5, 0.3, 0.0]))
     earlier = simulate(INSTANCE, BALANCED, rounds[:2], range(30))
     np.testing.assert_array_equal(earlier.regret, result.regret[:, :2])
-
-
-def test_it_finds_the_best_outcome() -> None:
-    pulls = simulate(INSTANCE, BALANCED, [5000], range(20)).pulls
-    assert (pulls[:, 2] > 0.8 * 5000).all()
 
 
 def test_noise_free_rewards_are_what_ucb1_makes_of_them() -> None:

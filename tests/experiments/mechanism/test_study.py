@@ -1,7 +1,6 @@
 """The study in small: claims judged, doses run, the report written; seconds on one core."""
 
 import json
-import math
 from dataclasses import asdict
 from pathlib import Path
 
@@ -163,8 +162,3 @@ def judge_again(record: dict[str, object]) -> list[str]:
         for recorded, row in zip(record["claims"], rows, strict=True)
     ]
     return [verdict.word for verdict in judge(cases)]
-
-
-def test_means_leave_out_what_has_no_value() -> None:
-    assert study._mean([1.0, math.nan, 2.0]) == 1.5
-    assert study._mean([math.nan]) is None

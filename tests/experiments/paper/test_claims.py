@@ -15,11 +15,10 @@ from experiments.paper.measures import (
     distinct_on_common_unsolved,
     final,
     late,
-    of,
     planned_final,
 )
 from experiments.paper.plan import ABLATIONS, FULL, METHODS, TOY, Cell
-from outcome_rl.tools.verdicts import estimate, per_unit
+from outcome_rl.tools.verdicts import per_unit
 
 WIDE = replace(PLAN, instances=(0, 1, 2, 3, 4, 5), methods=FULL.methods, seeds=(0, 1))
 
@@ -127,12 +126,3 @@ def test_unsolved_questions_are_compared_where_neither_solved() -> None:
 def test_the_last_quarter_skips_steps_without_a_value() -> None:
     assert late("x")({"curves": {"x": [9.0] * 6 + [None, 1.0]}}) == 1.0
     assert math.isnan(late("x")({"curves": {"x": [1.0] * 6 + [None, None]}}))
-
-
-def test_pairs_are_those_of_one_cell_and_seed() -> None:
-    results = Results(records())
-    found = results.difference("ucb", "none", of(final(32)), "hard")
-    (cell,) = [cell for cell in results.cells if cell.split == "hard"]
-    runs = zip(results.runs(cell, "ucb"), results.runs(cell, "none"), strict=True)
-    assert found == estimate([final(32)(left) - final(32)(right) for left, right in runs])
-    assert found.units == len(PLAN.seeds)

@@ -9,7 +9,6 @@ from reproduce_records import PLAN, records
 
 from experiments.paper import frontier
 from experiments.paper.measures import Results, final
-from experiments.paper.plan import TOY
 
 
 @pytest.fixture
@@ -23,8 +22,3 @@ def test_every_method_has_a_row_with_mean_and_range(results: Results) -> None:
     assert names == ["base policy", "GRPO", "UCB, c = 0.2", "UCB-Con, c = 0.2", "Batch, c = 0.2", "UCB-Con, c = 1"]
     values = [final(1)(run) for run in results.runs(results.cells[0], "batch")]
     assert dict(rows)["Batch, c = 0.2"] == f"{statistics.mean(values):.3f} ({min(values):.3f} to {max(values):.3f})"
-
-
-def test_the_plan_of_the_table_has_one_cell() -> None:
-    assert len(TOY.cells()) == 1
-    assert len(list(TOY.runs())) == 10

@@ -79,11 +79,6 @@ def test_one_seed_has_no_spread_and_says_so(tmp_path: Path) -> None:
     assert "nan" not in page
 
 
-def test_the_rule_is_printed_with_the_verdicts(folder: Path) -> None:
-    page = (folder / "report.md").read_text()
-    assert page.index("The verdicts follow") < page.index("| claim |")
-
-
 def test_the_html_is_whole(folder: Path) -> None:
     html = (folder / "report.html").read_text()
     sources = re.findall(r'src="([^"]*)"', html)
@@ -109,9 +104,3 @@ def test_without_records_the_error_names_the_file(tmp_path: Path) -> None:
     result = invoke(main, "quick", "--report", "--out", tmp_path)
     assert result.exit_code == 2
     assert "records.json" in result.stderr
-
-
-def test_one_plan_is_chosen() -> None:
-    result = invoke(main, "quick", "full")
-    assert result.exit_code == 2
-    assert "unrecognized arguments: full" in result.stderr
