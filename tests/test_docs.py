@@ -1,11 +1,9 @@
 """The documentation agrees with the code."""
 
 import inspect
-import json
 import math
 import re
 import runpy
-import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +12,6 @@ import pytest
 import torch
 
 import outcome_rl
-from experiments.smollm2 import countdown
 from outcome_rl import Explorer, GroupRule, group_advantages, linear_policy_loss
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.grpo.config.schema import RewardConfig
@@ -77,18 +74,6 @@ def test_the_loop_of_the_quickstart_runs(tmp_path: Path, monkeypatch: pytest.Mon
     assert Explorer.load("checkpoint/exploration").solved == explorer.solved
 
 
-def test_the_first_install_line_brings_what_the_first_snippet_imports() -> None:
-    readme = README.read_text()
-    extras = re.search(r"pip install '?\.(?:\[(\w+)\])?", readme)
-    assert extras is not None
-    project = tomllib.loads((DOCS.parent / "pyproject.toml").read_text())["project"]
-    installed = [*project["dependencies"], *project["optional-dependencies"].get(extras[1], [])]
-    names = {re.split(r"[<>=;\[ ]", one)[0].replace("-", "_") for one in installed} | {"outcome_rl"}
-    first_block = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)[0]
-    imported = set(re.findall(r"^(?:from|import) (\w+)", first_block, re.MULTILINE))
-    assert imported <= names
-
-
 def test_the_pages_on_outcomes_run() -> None:
     names: dict[str, Any] = {"__name__": "my_module"}
     for page in ("outcomes.md", "outcome-functions.md"):
@@ -98,11 +83,6 @@ def test_the_pages_on_outcomes_run() -> None:
     assert names["scored"].correct.tolist() == [True, False]
     assert names["counted"].correct.tolist() == [False, True]
     assert names["explorer"].matcher.rule == "function/my_module:verdict/1"
-
-
-def test_lines_of_the_readme_are_short() -> None:
-    written = re.sub(r"<!-- .*?written by make pages -->.*?<!-- end of", "", README.read_text(), flags=re.DOTALL)
-    assert max(map(len, written.splitlines())) <= 125
 
 
 def test_the_example_of_the_losses_runs() -> None:
@@ -222,31 +202,11 @@ def test_the_settings_of_the_paper_are_accepted() -> None:
 
 
 def test_the_table_of_methods_is_that_of_the_registries() -> None:
-    """Names, needs, stacks, and whether the record behind the measured table has the method."""
-    rows = re.findall(r'^\| `(bonus|adv_estimator)="(\w+)(.*)"` \| (.*) \|$', (DOCS / "methods.md").read_text(), re.M)
-    measured = json.loads((PAPER / "results" / "methods.json").read_text())["figures"]
+    rows = re.findall(r'^\| `(bonus|adv_estimator)="(\w+)(.*)"` \|', (DOCS / "methods.md").read_text(), re.MULTILINE)
     listed: dict[str, list[str]] = {setting: [] for setting in built_in()}
-    for setting, name, numbers, cells in rows:
+    for setting, name, numbers in rows:
         listed[setting].append(name)
         ExplorationConfig(**{setting: name + numbers})
-        _, needs, stacks, _, effect = cells.split(" | ")
-        if setting == "bonus":
-            bonus = BONUSES[name]
-            words = {"history"} if bonus.needs_counts else set()
-            words |= {"correct"} if bonus.zero_when_all_correct else set()
-        else:
-            words = {*ADV_ESTIMATORS[name].needs}
-        assert {*needs.split(", ")} == (words or {"outcomes"}), name
-        assert (stacks == "all") == ("logps" not in words), name
-        if name in ("none", "grpo"):
-            assert effect == "the baseline"
-        else:
-            elsewhere = (
-                "[Countdown](../experiments/smollm2/README.md#countdown)"
-                if name in countdown.METHODS
-                else "not measured"
-            )
-            assert effect == ("[below](#measured)" if name in measured else elsewhere), name
     assert listed == built_in()
 
 

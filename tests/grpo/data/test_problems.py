@@ -90,23 +90,13 @@ def test_columns_can_be_named(tmp_path: Path) -> None:
     assert load(source, id_key="key", prompt_key="text", answer_key="result").problems == PROBLEMS
 
 
-def test_numbers_are_read_as_text(tmp_path: Path) -> None:
-    rows = [{"id": 7, "problem": " p ", "answer": 142.0}, {"id": 8, "problem": "p", "answer": -3}]
-    problems = load(write(tmp_path / "rows.jsonl", rows)).problems
-    assert problems == (Problem("7", "p", "142.0"), Problem("8", "p", "-3"))
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"id": None}, r"row 3: field 'id' \(the id\) is null\. .*data\.id_key"),
         ({"problem": None}, r"row 3: field 'problem' \(the prompt\) is null.*data\.prompt_key"),
         ({"answer": None}, r"row 3: field 'answer' \(the answer\) is empty.*data\.empty_answers=drop"),
-        ({"id": "  "}, r"row 3: field 'id' \(the id\) is empty"),
         ({"answer": ""}, r"row 3: field 'answer' \(the answer\) is empty"),
-        ({"answer": ["4"]}, r"row 3: field 'answer' \(the answer\) must be text or a number; got list"),
-        ({"answer": True}, r"row 3: field 'answer' \(the answer\) must be text or a number; got bool"),
-        ({"answer": float("nan")}, r"row 3: field 'answer' \(the answer\) must be finite; got nan"),
         ({"problem": []}, r"row 3: problem must end with a message of the user; got \[\]"),
         ({"problem": ["1+1"]}, r"row 3: problem\[0\] must be a message of 'role' and 'content'.*got '1\+1'"),
         ({"problem": [{"role": "user", "content": ["1+1"]}]}, r"row 3: problem\[0\] must be .*both text"),
@@ -129,12 +119,6 @@ def test_bad_rows_are_reported_with_number_and_field(change: dict[str, Any], mes
         load(write(tmp_path / "rows.jsonl", rows))
     del rows[2]  # without that row all is well
     assert len(load(write(tmp_path / "rows.jsonl", rows)).problems) == 3
-
-
-def test_a_missing_column_is_reported(tmp_path: Path) -> None:
-    source = write(tmp_path / "rows.jsonl", ROWS)
-    with pytest.raises(ValueError, match=r"row 1: lacks 'nope' \(the id\); it has 'id', 'problem', 'answer'"):
-        load(source, id_key="nope")
 
 
 def test_identical_rows_are_one_problem(tmp_path: Path) -> None:
@@ -163,17 +147,11 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").touch()
     with pytest.raises(ValueError, match=r"empty\.jsonl: no problems"):
         load(str(tmp_path / "empty.jsonl"))
-    (tmp_path / "junk.parquet").write_bytes(b"junk")
-    with pytest.raises(ValueError, match=r"junk\.parquet: not valid parquet"):
-        load(str(tmp_path / "junk.parquet"))
     with pytest.raises(ValueError, match="For a Hugging Face dataset name the split"):
         load("somebody/something")
     (tmp_path / "array.json").write_text("[]")
     with pytest.raises(ValueError, match=r"array\.json: no problems"):
         load(str(tmp_path / "array.json"))
-    (tmp_path / "table.xlsx").write_text("id,problem,answer")
-    with pytest.raises(ValueError, match=r"table\.xlsx: not a \.jsonl, \.json, \.parquet, \.gz, \.csv, \.tsv file"):
-        load(str(tmp_path / "table.xlsx"))
 
 
 def test_the_fingerprint_is_of_the_content(tmp_path: Path) -> None:
