@@ -253,32 +253,6 @@ def test_samples_of_lm_evaluation_harness(tmp_path: Path) -> None:
     assert [one["question_id"] for one in report["disagreements"]] == ["1"]
 
 
-def test_details_of_lighteval(tmp_path: Path) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    from pyarrow import parquet
-
-    rows = [
-        {
-            "doc": {"query": "1 + 1?", "choices": ["2"], "gold_index": [0], "id": "0"},
-            "model_response": {"text": [r"\boxed{2}", r"\boxed{3}"]},
-            "metric": {"pass@k": 0.5},
-        },
-        {
-            "doc": {"query": "2 + 2?", "choices": ["3", "4"], "gold_index": [1], "id": ""},
-            "model_response": {"text": [r"\boxed{4}"]},
-            "metric": {"pass@k": 1.0},
-        },
-    ]
-    path = tmp_path / "details.parquet"
-    parquet.write_table(pyarrow.Table.from_pylist(rows), path)
-    questions = read_samples(path)
-    assert [(one.question_id, one.gold, one.answers) for one in questions] == [
-        ("0", "2", ["2", "3"]),
-        (question_id("2 + 2?"), "4", ["4"]),
-    ]
-    assert questions[1].labels == [True]
-
-
 def test_a_row_of_lighteval_with_several_golds_is_refused(tmp_path: Path) -> None:
     doc = {"query": "a root of x^2 = 4", "choices": ["2", "-2", "2"], "gold_index": [0, 1]}
     row = {"doc": doc, "model_response": {"text": [r"\boxed{-2}"]}}
@@ -287,12 +261,6 @@ def test_a_row_of_lighteval_with_several_golds_is_refused(tmp_path: Path) -> Non
     doc["gold_index"] = [0, 2]
     (question,) = read_samples(write_rows(tmp_path / "equal.jsonl", [row]))
     assert question.gold == "2"
-
-
-def test_near_names_of_a_label_are_named(tmp_path: Path) -> None:
-    path = write_rows(tmp_path / "rows.jsonl", [{"id": "a", "gold": "5", "samples": [r"\boxed{5}"], "rewards": [1]}])
-    with pytest.raises(ValueError, match=r"lacks 'reward' .*did you mean 'rewards'"):
-        analyze_file(path, against="reward")
 
 
 @pytest.mark.parametrize(
