@@ -150,16 +150,6 @@ def test_advantages_are_those_of_group_advantages(make: Make, bonus: str) -> Non
     assert [a.tolist() for a in trainer.explorer.counts.items()] == [a.tolist() for a in counts.items()]
 
 
-def test_a_group_that_is_all_correct_gets_no_bonus(make: Make) -> None:
-    seven = saying(r"\boxed{ 7 }")
-    paper = ExplorationConfig(adv_estimator="grpo", bonus="ucb_con", coef=0.1)
-    output = generate(make(rollout_func=seven, exploration=paper), 0, 1, 2)  # the golds are 7, 5, 7
-    assert (output["advantages"][:4] == 0).all()
-    assert output["advantages"][4:8].max() > 0
-    unchanged = replace(paper, zero_when_all_correct=False)
-    assert generate(make(rollout_func=seven, exploration=unchanged), 0, 1, 2)["advantages"][:4].max() > 0
-
-
 @pytest.mark.parametrize(
     "settings",
     [

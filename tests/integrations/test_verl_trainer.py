@@ -14,10 +14,8 @@ import pytest
 import torch
 from torch import Tensor
 from transfer_queue import KVBatchMeta
-from verl import DataProto
 from verl.trainer.ppo.core_algos import get_kl_controller
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
-from verl.utils.debug.metrics import calculate_debug_metrics
 from verl_runs import EXPLORE, Queue, make_trainer, put_group, together, verl_config
 
 from outcome_rl import NO_ANSWER, OutcomeCounts, group_advantages, outcome_key, question_key
@@ -157,15 +155,6 @@ def test_a_penalty_in_the_reward_makes_no_answer_correct(make: Make, queue: Queu
         names = ("outcomes/correct_rate", "exploration/reward_disagrees", "exploration/solved_fraction")
         seen.append([metrics[name] for name in names])
     assert seen == [[0.25, 0.0, 1.0]] * 2
-
-
-def test_where_all_answers_are_correct_ucb_con_gives_no_bonus(make: Make, queue: Queue) -> None:
-    trainer = make(EXPLORE + "bonus=ucb_con", EXPLORE + "baseline=0.5")
-    metrics: dict[str, float] = {}
-    batch = put_group(queue, trainer, "a", "q1", ["27", "27"])
-    trainer._compute_advantage(batch, metrics)
-    assert all((row == 0).all() for row in advantages_of(queue, batch))
-    assert metrics["outcomes/all_correct_groups"] == 1
 
 
 def test_groups_of_unequal_sizes_see_the_same_counts(make: Make, queue: Queue) -> None:
@@ -467,13 +456,6 @@ def test_a_stale_sampler_is_named_once(
         trainer._compute_advantage(both_groups(queue, trainer, step), {name: difference})
     found = [message for message in caplog.messages if message.startswith(name)]
     assert len(found) == warns
-
-
-def test_verl_reports_the_difference_between_probabilities_of_sampler_and_policy() -> None:
-    data = {"rollout_log_probs": torch.tensor([[0.5, 0.1]]).log(), "old_log_probs": torch.tensor([[0.3, 0.2]]).log()}
-    mask = torch.ones(1, 2, dtype=torch.bool)
-    found = calculate_debug_metrics(DataProto.from_dict(data | {"response_mask": mask, "responses": mask.long()}))
-    assert found["training/rollout_probs_diff_mean"] == pytest.approx(0.15)
 
 
 def test_samples_are_a_table_in_wandb_and_trackio(make: Make, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
