@@ -229,7 +229,6 @@ def test_only_rank_zero_prints(tmp_path: Path, small: MakeOverrides) -> None:
         (["trainer.default_local_dir=/dev/null/runs"], "/dev/null/runs/run"),
         (["data.max_response_length=100000"], "positions of the model"),
         (["model.device=gpu"], "model.device='gpu' is not supported"),
-        (["exploration.outcome=given"], "must be math or a function here"),
         (["reward.function=none.py:reward"], "reward.function: none.py:reward: there is no file none.py"),
     ],
 )

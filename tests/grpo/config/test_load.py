@@ -230,6 +230,7 @@ def test_unknown_keys_in_a_file_name_the_file(tmp_path: Path) -> None:
         ("exploration.coef=.inf", r"exploration\.coef must be finite; got inf"),
         ("exploration.adv_estimator=pass_at_k(k=64)", r"rollout\.n=\d+: k of .* must be at most n="),
         ("exploration.adv_estimator=pkpo(k=1)", r"exploration\.adv_estimator 'pkpo': k must be an integer >= 2; got 1"),
+        ("exploration.outcome=given", "exploration.outcome must be math or a function here"),
         ("rollout.n", "override 'rollout.n' must have the form key=value"),
     ],
 )
