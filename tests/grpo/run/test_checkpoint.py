@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -159,6 +160,29 @@ write_checkpoint(Path(sys.argv[1]), 2, fill, keep=1)
     assert names(tmp_path) == ["global_step_3"]
 
 
+def test_a_kill_while_an_old_one_is_removed_leaves_no_half_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_checkpoint(tmp_path, 1, fill_with("one"), keep=1)
+
+    remove = shutil.rmtree
+
+    def killed(path: Path, *, ignore_errors: bool = False) -> None:
+        if ignore_errors:  # a scratch folder, there or not
+            return remove(path, ignore_errors=True)
+        (path / "state.json").unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("outcome_rl.files.atomic.shutil.rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            write_checkpoint(tmp_path, 2, fill_with("two"), keep=1)
+    assert latest_checkpoint(tmp_path) == tmp_path / "global_step_2"
+    assert not (tmp_path / "global_step_1").exists()
+    write_checkpoint(tmp_path, 3, fill_with("three"), keep=2)
+    assert names(tmp_path) == ["global_step_2", "global_step_3"]
+
+
 @pytest.mark.parametrize("content", ["{", "", None])
 def test_a_damaged_state_says_what_to_do(content: str | None, tmp_path: Path) -> None:
     place = write_checkpoint(tmp_path, 1, fill_with("one"), keep=1)
@@ -207,6 +231,20 @@ def test_a_checkpoint_removed_by_hand_is_not_the_best(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, 2, fill_with("two"), keep=1)
     mark_best(tmp_path, {"pass@1": (1, 0.9), "pass@8": (2, 0.5)})
     assert list(read_best(tmp_path)) == ["pass@8"]
+
+
+def test_a_kill_while_the_best_are_marked_leaves_the_old_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_checkpoint(tmp_path, 1, fill_with("one"), keep=1)
+    mark_best(tmp_path, {"pass@1": (1, 0.5)})
+    before = read_best(tmp_path)
+
+    def killed(*paths: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("outcome_rl.files.atomic.os.replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        mark_best(tmp_path, {"pass@1": (1, 0.7)})
+    assert read_best(tmp_path) == before
 
 
 def test_a_model_is_found_by_run_checkpoint_or_folder(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
