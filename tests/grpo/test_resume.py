@@ -360,6 +360,17 @@ def test_other_versions_are_reported(
     assert "may not end with the same bits" in message
 
 
+def test_one_process_a_folder(small_config: MakeConfig, tmp_path: Path) -> None:
+    config = small_config(tmp_path)
+    first = build(config)
+    try:
+        with pytest.raises(ValueError, match=r"another process works in .*run; wait for it"):
+            build(config)
+    finally:
+        first.close()
+    build(config).close()
+
+
 def test_a_failed_start_unlocks_the_folder(small_config: MakeConfig, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"data\.train_batch_size must be at most"):
         build(small_config(tmp_path, "data.train_batch_size=17"))
