@@ -11,16 +11,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from outcome_rl import ExplorationConfig, Explorer, OutcomeCounts
 from outcome_rl.exploration import explorer as module
-from outcome_rl.exploration import scored as scored_module
-from outcome_rl.exploration import scoring as scoring_module
 from outcome_rl.exploration.explorer import device_of_counts
-from outcome_rl.exploration.history import Totals
 from outcome_rl.exploration.scored import move
-from outcome_rl_kernels.counts.reference import CountEntries, Past
+from outcome_rl_kernels.counts.reference import CountEntries
 
 META, CPU = torch.device("meta"), torch.device("cpu")
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -72,7 +68,6 @@ def test_random_steps_equal_those_on_the_cpu(config: ExplorationConfig, steps: l
         on_gpu.count(["q1"], [r"\boxed{9}"], ["1"])
     left, right = on_cpu.counts.state_dict(), on_gpu.counts.state_dict()
     assert all(torch.equal(left[name], right[name].cpu()) for name in CountEntries._fields)
-    assert on_gpu._totals() == Totals.of(on_gpu.counts) == Totals.of(on_cpu.counts)
 
 
 def test_state_moves_between_devices(tmp_path: Path) -> None:
@@ -85,42 +80,6 @@ def test_state_moves_between_devices(tmp_path: Path) -> None:
         assert file.read_bytes() == (tmp_path / "gpu" / file.name).read_bytes(), file.name
     again, step = Explorer.load(tmp_path / "gpu"), explorer_ranks.batch(2)
     assert explorer_ranks.columns(again.score(**step)) == explorer_ranks.columns(explorer.score(**step))
-
-
-class _OnMeta:
-    """A table without data: whatever the host reads of it raises an error."""
-
-    def observe(self, question_keys: Tensor, outcome_keys: Tensor, correct: Tensor | None = None) -> Past:
-        return Past(torch.empty_like(outcome_keys), outcome_keys.new_empty(3, *question_keys.shape))
-
-    lookup = observe
-
-
-@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"{config.adv_estimator}-{config.bonus}")
-@pytest.mark.parametrize("columns", [explorer_ranks.batch(0), equal_groups(0)], ids=["ragged", "equal"])
-def test_one_copy_there_and_one_back(
-    columns: dict[str, Any], config: ExplorationConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    explorer, copies = Explorer(config), []
-    explorer.counts.device, explorer.counts.impl, explorer.counts.table = META, "triton", _OnMeta()
-    explorer._known = (explorer.counts.table, Totals())  # so that it is not read as one that a user has put there
-
-    def there(tensors: list[Tensor], device: torch.device) -> list[Tensor]:
-        copies.append(device.type)
-        assert {tensor.device for tensor in tensors} == {CPU}
-        return move(tensors, device)
-
-    def back(tensors: list[Tensor], device: torch.device) -> list[Tensor]:
-        copies.append(device.type)
-        assert {tensor.device for tensor in tensors} == {META}
-        return [torch.zeros(tensor.shape, dtype=tensor.dtype) for tensor in tensors]
-
-    monkeypatch.setattr(scoring_module, "move", there)
-    monkeypatch.setattr(scored_module, "move", back)
-    scored = explorer.score(**columns)
-    assert scored.metrics
-    assert scored.advantages.device == scored.bonuses.device == META
-    assert copies == ["meta", "cpu"]
 
 
 def test_columns_of_every_type_move_exactly() -> None:

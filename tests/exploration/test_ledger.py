@@ -1,5 +1,7 @@
 """Launches and waits of `Explorer.score` with counts on a GPU, for which meta tensors stand."""
 
+from typing import Any
+
 import pytest
 from ledger import ledger_of
 
@@ -9,24 +11,33 @@ from meta_gpu import replace_kernels, take_meta_for_gpu
 
 from outcome_rl import Explorer
 
+IDS = ["a"] * 4 + ["b"] * 4
+RAGGED = [0, 0, 0, 1, 2, 2, 2, 2]  # groups of one, three and four
 
-def test_a_step_waits_for_the_gpu_once_and_launches_little(monkeypatch: pytest.MonkeyPatch) -> None:
+
+@pytest.mark.parametrize("group_ids", [None, RAGGED], ids=["equal", "ragged"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"bonus": "ucb_con"},
+        {"bonus": "ucb_mean+batch", "coef": [0.2, 0.5]},
+        {"adv_estimator": "beta_bernoulli", "bonus": "ucb", "gate": [3, 0.1, 0.6]},
+        {"bonus": "none", "gate": [8, 0.0, 0.9]},
+        {"adv_estimator": "rloo", "no_answer": "own_class"},
+    ],
+    ids=str,
+)
+def test_a_step_waits_for_the_gpu_once(
+    settings: dict[str, Any], group_ids: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     take_meta_for_gpu(monkeypatch)
     kernels = replace_kernels(monkeypatch)
-    explorer = Explorer(bonus="ucb_con", coef=0.2, device="meta")
-    ids, golds = ["a"] * 4 + ["b"] * 4, ["1"] * 4 + ["4"] * 4
+    explorer = Explorer(**settings, device="meta")
     responses = [f"\\boxed{{{answer}}}" for answer in (1, 2, 1, 3, 4, 4, 5, 6)]
-    ledger = ledger_of(lambda _: explorer.score(ids, responses, golds))
+    ledger = ledger_of(lambda _: explorer.score(IDS, responses, ["1"] * 4 + ["4"] * 4, group_ids=group_ids).metrics)
     # To the GPU from pinned memory, which the host does not wait for, and back, which it does: docs/training.md.
     assert ledger.waits == ["_to_copy", "to host"]
     assert kernels.number == 3  # two to count, one to read before
-    assert len(ledger.operations) <= 45
-
-
-def test_a_gate_adds_one_launch_and_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    take_meta_for_gpu(monkeypatch)
-    kernels = replace_kernels(monkeypatch)
-    explorer = Explorer(bonus="none", gate=[8, 0.0, 0.9], device="meta")
-    ledger = ledger_of(lambda _: explorer.score(["a"] * 4, [r"\boxed{1}"] * 4, ["1"] * 4))
-    assert ledger.waits == ["_to_copy", "to host"]
-    assert kernels.number == 3
+    if settings == {"bonus": "ucb_con"} and group_ids is None:
+        assert len(ledger.operations) <= 45

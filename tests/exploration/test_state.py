@@ -96,11 +96,15 @@ def test_a_function_of_the_settings_must_be_given_again(tmp_path: Path) -> None:
     assert loaded.score(["q"], ["xx"], rows=rows).correct.tolist() == before.tolist() == [True]
 
 
-def test_other_files_are_not_lost_hidden_ones_neither(saved: Path) -> None:
-    (saved / ".env").write_text("KEY=1")
-    with pytest.raises(FileExistsError, match=r"holds other files, such as '\.env'"):
-        Explorer.load(saved).save(saved)
-    assert (saved / ".env").read_text() == "KEY=1"
+@pytest.mark.parametrize("name", ["model", ".env"])
+def test_other_files_are_not_lost_hidden_ones_neither(name: str, saved: Path) -> None:
+    (saved / name).write_text("KEY=1")
+    explorer = Explorer()
+    with pytest.raises(FileExistsError, match=f"such as '{name}'.*save into a folder of its own"):
+        explorer.save(saved)
+    with pytest.raises(FileExistsError, match="is a file"):
+        explorer.save(saved / name)
+    assert (saved / name).read_text() == "KEY=1"
 
 
 def test_saving_replaces_what_was_there(saved: Path) -> None:

@@ -4,19 +4,18 @@ import json
 import math
 import re
 import shutil
-from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outcome_rl import ExplorationConfig, Explorer, Groups, group_advantages, question_key, register_bonus
+from outcome_rl import ExplorationConfig, Explorer, Groups, group_advantages
 from outcome_rl.exploration.saved import COUNTS_FILE, STATE_FILE
 from outcome_rl.files.atomic import atomic_folder, seal_folder
-from outcome_rl_kernels.advantages.bonuses import BONUSES, raw_bonus
+from outcome_rl_kernels.advantages.bonuses import BONUSES
 from outcome_rl_kernels.advantages.estimators import ADV_ESTIMATORS
 
 METHODS = (Path(__file__).resolve().parents[2] / "docs" / "methods.md").read_text()
@@ -30,64 +29,18 @@ def score(explorer: Explorer, batch: list[tuple[int, int]]) -> Any:
     return explorer.score([f"q{question}" for question in questions], responses, ["1"] * len(batch))
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.lists(BATCH, min_size=1, max_size=6))
-def test_bonuses_follow_the_formula(batches: list[Any]) -> None:
-    explorer = Explorer(bonus="ucb_con", coef=0.8, baseline=0.5, zero_when_all_correct=False)
-    counts: Counter[tuple[int, int]] = Counter()
-    for batch in batches:
-        expected = [0.8 * (max(counts[pair], 1) ** -0.5 - 0.5) for pair in batch]
-        scored = score(explorer, batch)
-        assert scored.bonuses.tolist() == pytest.approx(expected, abs=1e-6)
-        assert scored.counts.tolist() == [counts[pair] for pair in batch]
-        counts.update(batch)
-        seen = {(q, int(a)): n for q in range(2) for a, n in explorer.seen(f"q{q}") if a is not None}
-        assert seen == counts
+def test_a_bonus_knows_the_number_of_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So it may fade; the number goes on with a saved state."""
+    monkeypatch.setitem(BONUSES, "number", replace(BONUSES["ucb"], function=number_of_batch))
+    explorer, loaded = Explorer(bonus="number", coef=1.0), Explorer(bonus="number", coef=1.0)
+    assert [score(explorer, [(0, 1)]).bonuses.tolist() for _ in range(2)] == [[0], [1]]
+    explorer.count(["q0"], [r"\boxed{1}"], ["1"])
+    loaded.load_state_dict(explorer.state_dict())
+    assert score(loaded, [(0, 1)]).bonuses.tolist() == [2]
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.lists(st.tuples(BATCH, st.booleans()), min_size=1, max_size=5))
-def test_history_is_that_of_all_samples(batches: list[Any]) -> None:
-    """Groups of one or of several sizes, scored or only counted."""
-    explorer, seen = Explorer(), Counter[tuple[int, int]]()
-    for batch, scored in batches:
-        if scored:
-            score(explorer, batch)
-        else:
-            ids = [f"q{question}" for question, _ in batch]
-            explorer.count(ids, [rf"\boxed{{{answer}}}" for _, answer in batch], ["1"] * len(batch))
-        seen.update(batch)
-    history = explorer.counts.history(torch.tensor([question_key(f"q{question}") for question in range(2)]))
-    for question, (visits, successes, distinct) in enumerate(torch.stack(history).t().tolist()):
-        of_question = {answer: n for (asked, answer), n in seen.items() if asked == question}
-        assert (visits, successes, distinct) == (sum(of_question.values()), of_question.get(1, 0), len(of_question))
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.lists(BATCH, min_size=2, max_size=5), st.data())
-def test_a_run_that_goes_on_from_a_folder_is_the_same(
-    tmp_path_factory: pytest.TempPathFactory, batches: list[Any], data: st.DataObject
-) -> None:
-    """So is a bonus that depends on the number of the batch."""
-    before = dict(BONUSES)
-
-    @register_bonus("fading")
-    def fading(groups: Groups) -> torch.Tensor:
-        return raw_bonus(groups) * max(0.0, 1 - groups.batch / 4)
-
-    stop = data.draw(st.integers(1, len(batches) - 1))
-    whole, parts = Explorer(bonus="fading"), Explorer(bonus="fading")
-    folder = tmp_path_factory.mktemp("state") / "exploration"
-    try:
-        for step, batch in enumerate(batches):
-            if step == stop:
-                parts.save(folder)
-                parts = Explorer.load(folder)
-            assert score(parts, batch).bonuses.tolist() == score(whole, batch).bonuses.tolist()
-    finally:
-        BONUSES.clear()
-        BONUSES.update(before)
-    assert parts.state_dict()["batches"] == whole.batches == len(batches)
+def number_of_batch(groups: Groups) -> torch.Tensor:
+    return torch.full_like(groups.rewards, groups.batch)
 
 
 REMOVED = {
