@@ -19,7 +19,7 @@ from experiments.paper.measures import Results
 from experiments.paper.plan import FORGETTING, HARD_ESTIMATORS
 from experiments.smollm2 import countdown, hard
 from experiments.smollm2 import record as smollm2
-from experiments.smollm2.study import GRPO, draw_training, growth_table, means_table, rows_table
+from experiments.smollm2.study import draw_training, means_table, rows_table
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
@@ -99,7 +99,6 @@ def pages() -> dict[Path, str]:
             "smollm2": smollm2_block(read(SMOLLM2)),
             "hard": rows_table(hard.STUDY) + means_table(hard.STUDY),
             "countdown": rows_table(countdown.STUDY) + means_table(countdown.STUDY),
-            "growth": growth_table(countdown.STUDY, "pkpo", GRPO),
         },
         "docs/outcomes.md": {"spellings": f"{rules.spelling_table()}\n"},
         "docs/outcome-measurements.md": {

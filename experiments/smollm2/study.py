@@ -214,25 +214,6 @@ def means_table(study: Study) -> str:
     return f"\n{table(['', *measures], lines)}\n{note}\n"
 
 
-def growth_table(study: Study, left: str, right: str) -> str:
-    """Return the difference of the curves of two methods after each fifth of the steps, in Markdown."""
-    found = {
-        method: [json.loads(result_file(study, unit, method).read_text()) for unit in range(study.plan.warm_starts)]
-        for method in (left, right)
-    }
-
-    def after(step: int, name: str) -> str:
-        pairs = zip(
-            *([one["figures"]["curves"][name][step - 1] for one in found[m]] for m in (left, right)), strict=True
-        )
-        return interval([mine - other for mine, other in pairs])
-
-    steps = range(study.plan.steps // 5, study.plan.steps + 1, study.plan.steps // 5)
-    lines = [[str(step), *(after(step, name) for name in CURVES)] for step in steps]
-    names = " minus ".join(LABELS.get(name) or label(name) for name in (left, right))
-    return table(["after steps", *(f"{name}: {names}" for name in CURVES)], lines)
-
-
 def draw_training(study: Study, path: Path) -> None:
     """Draw the curves over the samples drawn, and the base samples at their end: means, and lowest to highest."""
     plan, units = study.plan, range(study.plan.warm_starts)

@@ -4,10 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.judged import interval
 from experiments.smollm2 import countdown, study
 from experiments.smollm2.countdown import METHODS, PLAN, ROWS, STUDY, Plan
-from experiments.smollm2.study import Row
 from outcome_rl.files.jsonl import read_rows
 
 
@@ -19,13 +17,6 @@ def test_the_plan_is_what_it_says() -> None:
 
 def test_power_is_what_the_file_says() -> None:
     assert [study.power(STUDY, row) for row in ROWS] == pytest.approx([0.5, 0.5, 0.5, 0.1, 0.1], abs=0.05)
-
-
-def test_the_growth_ends_where_the_study_does() -> None:
-    *_, last = study.growth_table(STUDY, "pkpo", study.GRPO).strip().splitlines()
-    ends = Row("pkpo", study.GRPO, "answers", 1.0, 1.0, "")
-    assert last.split("|")[1].strip() == str(PLAN.steps)
-    assert interval(study.differences(ends, study.read_units(STUDY))) in last
 
 
 @pytest.mark.slow
