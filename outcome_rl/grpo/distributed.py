@@ -26,7 +26,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from outcome_rl.exploration.ranks import portable
-from outcome_rl.grpo.config.schema import TrainConfig
+from outcome_rl.grpo.config.schema import ActorConfig
 
 T = TypeVar("T")
 
@@ -44,9 +44,9 @@ def is_rank_zero() -> bool:
     return rank() == 0
 
 
-def shards_policy(config: TrainConfig) -> bool:
+def shards_policy(actor: ActorConfig) -> bool:
     """Return whether the weights are sharded over the processes instead of replicated."""
-    return config.actor.strategy == "fsdp2" and world_size() > 1
+    return actor.strategy == "fsdp2" and world_size() > 1
 
 
 def choose_device(device: str) -> torch.device:
@@ -68,8 +68,8 @@ def choose_device(device: str) -> torch.device:
     return chosen
 
 
-def check(config: TrainConfig) -> None:
-    """Refuse settings that do not work in several processes.
+def check(model_device: str, train_batch_size: int) -> None:
+    """Refuse a device and a number of questions in a batch that do not work in several processes.
 
     Raises:
         ValueError: questions that the processes cannot divide equally, fewer GPUs than processes, or one GPU for all
@@ -78,15 +78,15 @@ def check(config: TrainConfig) -> None:
     processes = world_size()
     if processes == 1:
         return
-    device = choose_device(config.model.device)
-    if config.data.train_batch_size % processes:
+    device = choose_device(model_device)
+    if train_batch_size % processes:
         raise ValueError(
-            f"data.train_batch_size={config.data.train_batch_size} questions must be divisible by the number of "
+            f"data.train_batch_size={train_batch_size} questions must be divisible by the number of "
             f"processes, {processes}, so that each samples equally many; change one of the two"
         )
     if device.index is not None:
         raise ValueError(
-            f"model.device={config.model.device!r} is one GPU for all {processes} processes; use auto, and choose GPUs "
+            f"model.device={model_device!r} is one GPU for all {processes} processes; use auto, and choose GPUs "
             "by CUDA_VISIBLE_DEVICES"
         )
     if device.type == "cuda" and _local_rank() >= torch.cuda.device_count():
@@ -97,13 +97,13 @@ def check(config: TrainConfig) -> None:
 
 
 @contextmanager
-def process_group(config: TrainConfig) -> Iterator[None]:
+def process_group(model_device: str) -> Iterator[None]:
     """Join the process group of this run; where the policy is on GPUs, each process takes its own."""
     if world_size() == 1:
         yield
         return
     backends = "cpu:gloo"
-    if choose_device(config.model.device).type == "cuda":
+    if choose_device(model_device).type == "cuda":
         torch.cuda.set_device(_local_rank())
         backends += ",cuda:nccl"
     if not is_rank_zero():

@@ -1,6 +1,6 @@
 """Parts of a run, built in the order in which they need one another, and what a checkpoint holds of them.
 
-data, model -> explorer, updater -> (checkpoint) -> log, engine -> collector
+data, model -> identity, compared with a checkpoint's -> updater, explorer -> log, engine -> collector
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.files.atomic import remove_unfinished, write_text
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.load import to_yaml
-from outcome_rl.grpo.config.schema import ModelConfig, TrainConfig
+from outcome_rl.grpo.config.schema import ActorConfig, ModelConfig, TrainConfig
 from outcome_rl.grpo.data.problems import BatchOrder, load_problems
 from outcome_rl.grpo.data.prompts import tokenize
 from outcome_rl.grpo.data.reward import RewardFunction
@@ -123,7 +123,7 @@ def build(config: TrainConfig, announce: Callable[[str], None] = lambda phase: N
         FileNotFoundError, ValueError: bad data, model or settings, a folder that another run trains in, or a
             checkpoint of another run.
     """
-    distributed.check(config)
+    distributed.check(config.model.device, config.data.train_batch_size)
     engine_class = check_engine(config)
     check_loggers(config.trainer.logger)
     reward = RewardFunction(config.reward) if config.reward.function else None
@@ -134,16 +134,18 @@ def build(config: TrainConfig, announce: Callable[[str], None] = lambda phase: N
     with ExitStack() as resources:  # released here if anything below raises
         if reward is not None:
             resources.callback(reward.close)
-        resources.enter_context(distributed.process_group(config))
+        resources.enter_context(distributed.process_group(config.model.device))
         distributed.on_rank_zero(lambda: resources.enter_context(only_run_in(config.run_dir)))
         distributed.on_rank_zero(lambda: remove_unfinished(config.run_dir / CHECKPOINTS))
         checkpoint, has_rows = distributed.on_rank_zero(lambda: find_run(config))
         saved = distributed.on_rank_zero(lambda: {} if checkpoint is None else read_state(checkpoint))
-        config = replace(config, model=_model_with_dtype(config, saved))
-        explorer = new_explorer(config, problems) if checkpoint is None else load_explorer(config)
-        resources.callback(explorer.close)
-        announce(f"loading the model {config.model.path}")
-        policy = _load_policy(config)
+        # Rank zero chooses the data type, for all processes.
+        saved_dtype = saved.get("identity", {}).get("model.dtype")
+        model = distributed.on_rank_zero(lambda: with_dtype(config.model, saved_dtype))
+        config = replace(config, model=model)
+
+        announce(f"loading the model {model.path}")
+        policy = _load_policy(model, config.actor)
         train_set = tokenize(problems, policy.tokenizer, config.data)
         order = BatchOrder(
             len(train_set.problems),
@@ -152,24 +154,31 @@ def build(config: TrainConfig, announce: Callable[[str], None] = lambda phase: N
             seed=config.trainer.seed,
         )
         total_steps = config.total_steps(order.steps_per_epoch)
-        plan = EvaluationPlan(config, policy.tokenizer)
+        plan = EvaluationPlan(
+            config.data, config.trainer.test_freq, policy.tokenizer, needs_answers=config.needs_answers
+        )
         check_context(policy.model.config, plan.longest_prompt(train_set), config.data.max_response_length)
+
+        identity = identity_of(config, train_set, plan, outcome_rule(config.exploration.matcher(), saved))
         start = {"initial weights": policy.digest(), "training prompts": _digest(train_set.prompts)}
-        updater = Updater(policy, config, total_steps)  # its reference is the initial policy
-        identity = identity_of(config, train_set, plan, outcome_rule(explorer.matcher, saved))
-        state = RunState()
+        state = RunState(**saved.get("run", {}))
         if checkpoint is not None:
             check_same_run(saved["identity"], identity, checkpoint)
             check_same_run(saved.get("start", start), start, checkpoint)
-            explorer = load_explorer(config, checkpoint / "exploration")
-            resources.callback(explorer.close)
-            policy.load_weights(checkpoint / "model")
-            updater.load_state_dict(torch.load(checkpoint / "optimizer.pt", "cpu", weights_only=True))
-            state = RunState(**saved["run"])
             check_length(state.step, total_steps, checkpoint)
             _warn_of_other_versions(checkpoint, saved["made with"])
+
+        updater = Updater(policy, config, total_steps)  # its reference is the initial policy
+        if checkpoint is None:
+            explorer = new_explorer(config.exploration, model.device, config.trainer.initial_exploration, problems)
+        else:
+            explorer = load_explorer(config.exploration, model.device, checkpoint / "exploration")
+            policy.load_weights(checkpoint / "model")
+            updater.load_state_dict(torch.load(checkpoint / "optimizer.pt", "cpu", weights_only=True))
+        resources.callback(explorer.close)
         log = _open_log(config, state.step, is_abandoned=has_rows and checkpoint is None)
         resources.callback(log.close)
+
         announce(f"starting the rollout engine {config.rollout.engine}")
         engine = resources.enter_context(closing(engine_class.open(policy, config)))
         if distributed.world_size() > 1:
@@ -196,12 +205,6 @@ def build(config: TrainConfig, announce: Callable[[str], None] = lambda phase: N
         )
 
 
-def _model_with_dtype(config: TrainConfig, saved: Mapping[str, Any]) -> ModelConfig:
-    """Return the section `model` with the data type that rank zero chooses, for all processes."""
-    saved_dtype = saved.get("identity", {}).get("model.dtype")
-    return distributed.on_rank_zero(lambda: with_dtype(config.model, saved_dtype))
-
-
 def check_length(done: int, total_steps: int, checkpoint: Path) -> None:
     """Refuse to continue a run that has done more steps than it is to have.
 
@@ -215,10 +218,9 @@ def check_length(done: int, total_steps: int, checkpoint: Path) -> None:
         )
 
 
-def _load_policy(config: TrainConfig) -> Policy:
+def _load_policy(model: ModelConfig, actor: ActorConfig) -> Policy:
     # A policy that will be sharded need not fit on one GPU.
-    sharded = distributed.shards_policy(config)
-    policy = Policy.load(replace(config.model, device="cpu") if sharded else config.model)
+    policy = Policy.load(replace(model, device="cpu") if distributed.shards_policy(actor) else model)
     distributed.broadcast_parameters(policy.model)
     return policy
 

@@ -42,7 +42,7 @@ def steps_per_epoch(config: TrainConfig) -> int | None:
 def refusals(config: TrainConfig) -> Iterator[str]:
     """Yield why the run would not start here: devices, packages, folder, data, model or counts."""
     checks: tuple[Callable[[], object], ...] = (
-        lambda: distributed.check(config),
+        lambda: distributed.check(config.model.device, config.data.train_batch_size),
         lambda: distributed.choose_device(config.model.device),
         lambda: check_engine(config),
         lambda: check_loggers(config.trainer.logger),
@@ -101,7 +101,8 @@ def _check_data(config: TrainConfig) -> None:
         order = BatchOrder(len(train_set.problems), data.train_batch_size, shuffle=False, seed=0)
     val_files, test_files = ([*filter(_is_local, sources)] for sources in (data.val_files, data.test_files))
     local = replace(data, val_files=val_files, test_files=test_files)
-    plan, (checkpoint, _) = EvaluationPlan(replace(config, data=local), tokenizer), find_run(config)
+    plan = EvaluationPlan(local, config.trainer.test_freq, tokenizer, needs_answers=config.needs_answers)
+    checkpoint, _ = find_run(config)
     if is_local:
         shape = AutoConfig.from_pretrained(model_path(config.model), trust_remote_code=config.model.trust_remote_code)
         check_context(shape, plan.longest_prompt(train_set), data.max_response_length)
@@ -125,10 +126,10 @@ def _tokenizer(config: TrainConfig) -> Any:
 
 def _check_exploration(config: TrainConfig) -> None:
     """Load the counts from which a run that begins would go on, where its questions need no download."""
-    data = config.data
-    if config.trainer.initial_exploration and find_run(config)[0] is None and all(map(_is_local, data.train_files)):
+    data, folder = config.data, config.trainer.initial_exploration
+    if folder and find_run(config)[0] is None and all(map(_is_local, data.train_files)):
         problems = load_problems(data.train_files, data, needs_answers=config.needs_answers)
-        new_explorer(config, problems).close()
+        new_explorer(config.exploration, config.model.device, folder, problems).close()
 
 
 def _estimate(config: TrainConfig) -> MemoryEstimate | Exception:

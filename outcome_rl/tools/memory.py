@@ -93,7 +93,7 @@ def estimate_memory(config: TrainConfig) -> MemoryEstimate:
     weights = num_parameters * size
     adapts = config.model.lora_rank > 0
     adapters = trained * FLOAT32 if adapts else 0  # their own master weights, whatever the model's dtype
-    sharded = distributed.shards_policy(config)
+    sharded = distributed.shards_policy(config.actor)
     processes = distributed.world_size() if sharded else 1
     masters = trained * FLOAT32 if not adapts and (sharded or dtype != torch.float32) else 0
     reference = weights if config.actor.kl_loss_coef and not adapts else 0

@@ -87,7 +87,7 @@ def test_settings_for_one_process_are_refused(
     world_size: int, settings: list[str], message: str, small_config: MakeConfig, tmp_path: Path
 ) -> None:
     config = small_config(tmp_path, "model.device=cpu", *settings)
-    distributed.check(config)  # one process may
+    distributed.check("cpu", config.data.train_batch_size)  # one process may
     with as_rank(1, world_size), pytest.raises(ValueError, match=message):
         build(config)
     assert not config.run_dir.exists()
@@ -100,13 +100,11 @@ def test_settings_for_one_process_are_refused(
         ("auto", 1, r"process 2 of this machine has no GPU: PyTorch sees 1\. Start one process per GPU"),
     ],
 )
-def test_each_process_needs_its_own_gpu(
-    device: str, rank: int, message: str, small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_process_needs_its_own_gpu(device: str, rank: int, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with as_rank(rank, 2, LOCAL_RANK=str(rank)), pytest.raises(ValueError, match=message):
-        distributed.check(small_config(tmp_path, f"model.device={device}"))
+        distributed.check(device, 8)
 
 
 def test_an_isolated_environment_has_one_gpu_and_no_launcher() -> None:
@@ -133,7 +131,10 @@ def run_rank(rank: int, port: int) -> None:
     config = load_config("toy", CONFIG)
     for name in [name for name in sys.modules if name.startswith("torch.distributed.nn")]:
         del sys.modules[name]
-    with as_rank(rank, RANKS, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)), distributed.process_group(config):
+    with (
+        as_rank(rank, RANKS, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)),
+        distributed.process_group(config.model.device),
+    ):
         group = weakref.ref(dist.group.WORLD)
         importlib.import_module("torch.distributed.nn.functional")
         check_calls(rank)

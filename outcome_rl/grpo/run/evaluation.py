@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Any, TypeVar
 
 from outcome_rl.grpo import distributed
-from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
+from outcome_rl.grpo.config.schema import DataConfig, SamplingConfig
 from outcome_rl.grpo.data.problems import derive_seed, load_problems, set_name
 from outcome_rl.grpo.data.prompts import tokenize
 from outcome_rl.grpo.rollout.engine import RolloutEngine, generate
@@ -30,18 +30,16 @@ class EvaluationPlan:
         validation, test: one set for each source, so that each has its own metrics.
     """
 
-    def __init__(self, config: TrainConfig, tokenizer: Any) -> None:
+    def __init__(self, data: DataConfig, test_freq: int, tokenizer: Any, *, needs_answers: bool) -> None:
         """Read the sets.
 
         Raises:
             FileNotFoundError, ValueError: bad data, or two different sources with the same name in the run's files.
         """
-        data, self.test_freq = config.data, config.trainer.test_freq
+        self.test_freq = test_freq
         self.validation, self.test = (
             [
-                tokenize(
-                    load_problems([source], data, training=False, needs_answers=config.needs_answers), tokenizer, data
-                )
+                tokenize(load_problems([source], data, training=False, needs_answers=needs_answers), tokenizer, data)
                 for source in dict.fromkeys(sources)
             ]
             for sources in (data.val_files, data.test_files)

@@ -131,7 +131,7 @@ class UpdateBatch:
                 self._micro_batch(chosen, normalizer) for chosen in split_rows(self._plan, rows, config.actor)
             ]
             missing = int(not rows)
-            if distributed.shards_policy(config):
+            if distributed.shards_policy(config.actor):
                 missing = max(missing, distributed.all_reduce_max(len(micro_batches)) - len(micro_batches))
             if missing:
                 micro_batches += [self._dummy(normalizer)] * missing

@@ -44,7 +44,7 @@ class Updater:
         for model in (policy, self.reference):
             if model is not None and actor.use_torch_compile:
                 model.compile()
-            if model is not None and distributed.shards_policy(config):
+            if model is not None and distributed.shards_policy(actor):
                 model.shard(distributed.choose_device(config.model.device))
         settings = config.loss_settings | self._head_settings(policy)
         if config.rollout.importance_cap is not None:

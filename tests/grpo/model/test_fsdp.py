@@ -77,7 +77,10 @@ def test_two_processes_equal_one(tmp_path: Path) -> None:
 def run_rank(rank: int, port: int, folder: Path) -> None:
     torch.set_num_threads(1)
     config = load_config("toy", CONFIG)
-    with as_rank(rank, RANKS, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)), distributed.process_group(config):
+    with (
+        as_rank(rank, RANKS, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)),
+        distributed.process_group(config.model.device),
+    ):
         policy = Policy.load(MODEL)
         with as_rank(0, 1):
             batch = scored_batch(policy)

@@ -111,7 +111,8 @@ def plan(small_config: Callable[..., TrainConfig], shared_policy: Policy, tmp_pa
                 ("test_files", test),
             )
         ]
-        return EvaluationPlan(small_config(tmp_path, *files, f"trainer.test_freq={freq}"), shared_policy.tokenizer)
+        data = small_config(tmp_path, *files).data
+        return EvaluationPlan(data, freq, shared_policy.tokenizer, needs_answers=True)
 
     return of
 
