@@ -5,8 +5,8 @@
     explorer.save("checkpoint/exploration")                   # the same format in every training stack
 
 - `config` has the settings, `ExplorationConfig`;
-- `reading` makes columns of numbers of responses, on one rank or many;
-- `scoring` computes advantages and bonuses of them;
+- `reading` turns responses into columns of numbers, on one rank or many;
+- `scoring` computes advantages and bonuses from them;
 - `scored` holds a scored batch: metrics, answer mask, advantages per token; `traces` makes tables of samples of it;
 - `history` sums up the count table for the metrics;
 - `saved` writes a state to disk and reads it, `older` reads those of older versions and rules again;

@@ -22,9 +22,9 @@ from outcome_rl_kernels.loss.types import AnswerMaskMode
 class ExplorationConfig:
     """Settings of outcome-based exploration, the same in every training stack.
 
-    Without a method, `ExplorationConfig()`, it is the recommended one: `adv_estimator="maxrl", bonus="batch"`. A method
-    that is named is not mixed with it: a bonus alone is added to GRPO's advantages, as in the paper, and an estimator
-    alone has no bonus.
+    `ExplorationConfig()` is the recommended method, `adv_estimator="maxrl", bonus="batch"`. A method that is named
+    replaces it as a whole: a bonus by itself is added to GRPO's advantages, as in the paper, and an estimator by itself
+    has no bonus.
 
     Raises:
         TypeError, ValueError: a setting has the wrong type, or is outside its range.
@@ -181,14 +181,14 @@ class ExplorationConfig:
         return self.rule().estimator.needs
 
     def check_correctness(self, *, fix: str, rewarded: bool = True) -> None:
-        """Check that no setting depends on which responses are correct, because that is unknown.
+        """Refuse settings that depend on which responses are correct; call it where that is unknown.
 
         Args:
-            fix: the end of the error, from what the stack has got.
-            rewarded: whether there are rewards, which otherwise follow from correctness.
+            fix: end of the error: what the stack has, and what the user can do there.
+            rewarded: whether rewards are given; without them they follow from correctness.
 
         Raises:
-            ValueError: a setting depends on it.
+            ValueError: a setting depends on correctness.
         """
         if any(term.zero_when_all_correct for term in self.rule().terms):
             needing = f"bonus={self.bonus!r}"
@@ -206,13 +206,11 @@ class ExplorationConfig:
 def _check_gate(gate: Sequence[float]) -> None:
     """Check the numbers of the curriculum gate."""
     visits, low, high = gate if len(gate) == 3 else (0.0, 0.0, 0.0)
-    if (low, high) == (0, 1):
-        raise ValueError(f"gate={list(gate)} never closes; raise low above 0 or lower high below 1")
-    if not (visits >= 1 and visits == int(visits) and 0 <= low <= high <= 1):
+    if not (visits >= 1 and visits == int(visits) and 0 <= low <= high <= 1 and (low, high) != (0, 1)):
         raise ValueError(
             "gate must be [visits, low, high] with an integer visits >= 1 and 0 <= low <= high <= 1, which leaves out "
-            f"questions whose share of correct samples is below low or above high; got {list(gate)}. [32, 0, 0.9] "
-            "leaves out what is learned, [1, 0, 0] all that was solved before"
+            f"questions whose share of correct samples is below low or above high, not none; got {list(gate)}. "
+            "[32, 0, 0.9] leaves out what is learned, [1, 0, 0] all that was solved before"
         )
 
 

@@ -37,17 +37,17 @@ def device_of_counts(device: torch.device) -> torch.device:
 class Explorer:
     """Counts of the outcomes of a run, and the advantages that follow from them.
 
-    The count table is the only state: what was solved, and how many answers a question got, is its history. Beside it
-    are facts that are only added, the texts of outcomes and the golds. A call computes everything and then commits
-    once, so that one which raises, or is interrupted, leaves either no trace or all of its results.
+    The count table is the only state: its history says which questions were solved, and how many answers each got.
+    Texts of outcomes and golds stand beside it, and are only ever added. A call computes everything and then commits
+    once: if it raises or is interrupted, it has either left no trace or is finished.
 
     Args:
         config: settings; None takes the defaults.
         device: device of the counts and of the tensors in `Scored`. With a GPU, `score` copies its columns there once,
             computes there, and synchronises once to read the metrics; `Scored.host` has the values.
         process_group: processes that train together and all call `score` and `count`, each with its own responses,
-            whose groups may span ranks. All of them get the same result and keep the same counts and texts. None: only
-            this process.
+            whose groups may span ranks. All get the same result and keep the same counts and texts. None: this process
+            only.
         **settings: fields of `ExplorationConfig`; they override `config`.
 
     Attributes:
@@ -335,10 +335,10 @@ class Explorer:
         return self._known[1]
 
     def _count(self, columns: Sequence[Tensor], reading: Reading, past: Past, batches: int) -> None:
-        """Change the table, and with it everything else.
+        """Count a batch, and commit what follows from it.
 
-        The facts of a commit are noted before the table changes, and are kept after it. If this is interrupted
-        between, the next call looks at the table to see whether it changed, and keeps or drops them.
+        The commit is noted before the table changes, and carried out afterwards. If an interrupt comes in between, the
+        next call asks the table whether the batch is in it.
         """
         totals = self._totals().after(reading.questions, reading.keys, reading.correct.cpu(), past)
         self._commit = _Commit(self.counts, totals, reading, batches)
@@ -346,7 +346,7 @@ class Explorer:
         self._finish(counted=True)
 
     def _finish(self, *, counted: bool = False) -> None:
-        """Keep the facts of a commit whose batch is in the table, and drop those of one whose batch is not."""
+        """Carry out a commit whose batch is in the table, and drop one whose batch is not."""
         commit = self._commit
         if commit is None:
             return
@@ -379,7 +379,7 @@ class Explorer:
 
 
 class _Commit(NamedTuple):
-    """A batch that is about to be counted, and everything that is true once it is."""
+    """A batch that is about to be counted, and what holds once it is."""
 
     counts: OutcomeCounts
     totals: Totals  # of the table with the batch

@@ -1,4 +1,4 @@
-"""Saved states of an `Explorer`: the folder that holds one, and the checks of what is read from it."""
+"""Saved states of an `Explorer`: the folder that holds one, and the checks when it is read."""
 
 import json
 import os

@@ -6,6 +6,7 @@ Shapes: N responses of a step, in groups whose sizes may differ; T completion to
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -172,9 +173,8 @@ class Scored:
         """Concatenate batches that were scored one after another in one step; groups stay apart."""
         names = parts[-1]._columns()
         columns: dict[str, Any] = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
-        sizes = [int(part.groups.max()) + 1 if len(part.groups) else 0 for part in parts]
-        ends = torch.tensor([0, *sizes]).cumsum(dim=0).tolist()
-        columns["groups"] = torch.cat([part.groups + first for part, first in zip(parts, ends, strict=False)])
+        firsts = accumulate((int(part.groups.max()) + 1 if len(part.groups) else 0 for part in parts), initial=0)
+        columns["groups"] = torch.cat([part.groups + first for part, first in zip(parts, firsts, strict=False)])
         return replace(
             parts[-1],
             answers=[answer for part in parts for answer in part.answers],
