@@ -162,7 +162,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
     def _summary(self) -> str:
         """Return the settings and what was chosen from the data, in one line."""
         config = self.explorer.config
-        judge = f"the column {self._columns.golds!r}" if self._columns.golds else "not computed"
+        judge = f"the column {self._columns.golds!r}" if self._columns.golds else "not computed (no answer_key)"
         if self._correct_indices:
             judge = " and ".join(self.reward_func_names[i] for i in self._correct_indices)
         elif config.is_correct:
