@@ -1,10 +1,13 @@
 """Kept tokens from the classes of verifiers and the layout of SkyRL 0.4: the loss is that of the truncated policy."""
 
+import sys
+import typing
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import typing_extensions
 from torch import Tensor
 from verifiers.v1.types import SamplingMask
 from verifiers_traces import make
@@ -89,6 +92,34 @@ def test_the_padded_rows_of_skyrl() -> None:
         if mask[position]:
             rows[position, : len(ids)] = ids
     compare(from_rows(torch.from_numpy(rows)), kept, hidden, weight, labels, mask)
+
+
+def test_skyrls_own_log_probabilities_are_those_of_the_support(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of its `PackedTensor` with two responses: log-probabilities, the gradient of a loss, ratios of exactly 1."""
+    if sys.version_info < (3, 12):  # as in test_skyrl.py
+        monkeypatch.setattr(typing, "TypedDict", typing_extensions.TypedDict)
+    replay = pytest.importorskip(
+        "skyrl.backends.skyrl_train.utils.sample_support_replay",
+        reason="SkyRL 0.4, which needs Python 3.12, is not installed",
+    )
+    hidden, weight = head(40, 9)
+    labels = torch.arange(9) * 3
+    kept = kept_by_top_p(hidden @ weight.T, labels)
+    rows = torch.full((9, max(map(len, kept))), -1, dtype=torch.int32)
+    for position, ids in enumerate(kept):
+        rows[position, : len(ids)] = torch.tensor(ids)
+    packed = replay.PackedTensor.from_segments([rows[:4], rows[4:]])
+    scores = replay.sample_support_scores(
+        hidden @ weight.T, labels, packed.values, vocab_start_index=0, vocab_end_index=40, tp_group=None
+    )
+    advantages = torch.linspace(-1, 1.3, 9, dtype=torch.float64)
+    (gradient,) = torch.autograd.grad(-(advantages * scores.logprobs).mean(), weight)
+    given: dict[str, Any] = {"support": from_rows(packed.values), "cu_seqlens": packed.cu_seqlens.long()}
+    old, mask = scores.logprobs.detach(), torch.ones(9, dtype=torch.bool)
+    output = linear_policy_loss(hidden, weight, labels, advantages, mask, old_logps=old, token_loss="ppo", **given)
+    torch.testing.assert_close(output.logps, old.to(output.logps.dtype))
+    torch.testing.assert_close(torch.autograd.grad(output.loss, weight)[0], gradient, rtol=1e-6, atol=1e-8)
+    assert output.metrics["ratio_mean"].item() == pytest.approx(1, abs=1e-12)
 
 
 def test_fields_that_do_not_fit_are_refused() -> None:
