@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+import torch.multiprocessing as mp
 from ranks import on_shards
 from torch import Tensor
 
@@ -281,3 +282,17 @@ def refusals(group: Any, mine: slice) -> None:
 
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     on_shards(refusals, tmp_path, SIZES)
+
+
+def a_second_head(group: Any, mine: slice) -> None:
+    inputs = batch(1.0, torch.float32)
+    head = [inputs["head"][0], *(tensor[mine] for tensor in inputs["head"][1:])]
+    results(head, inputs, vocab_group=group)
+    other = head if dist.get_rank(group) == 0 else [head[0], *(tensor[:-1] for tensor in head[1:])]
+    results(other, inputs, vocab_group=group)
+
+
+def test_a_second_head_of_the_same_size_on_one_rank_only_ends(tmp_path: Path) -> None:
+    """That rank sees no difference, and waited for ever for the others."""
+    with pytest.raises(mp.ProcessRaisedException, match="vocab_group must belong to heads of one sharding"):
+        on_shards(a_second_head, tmp_path, SIZES)
