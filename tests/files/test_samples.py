@@ -243,3 +243,27 @@ def test_before_and_after_training(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_the_names_of_a_role_are_told_apart() -> None:
     names = [name for role, names in NAMES.items() for name in names]
     assert len(names) == len(set(names))
+
+
+# File that a tool wrote itself (written/README.md) -> the tool, and gold and answers of its questions.
+WRITTEN: dict[str, tuple[str, list[tuple[str | None, list[str | None]]]]] = {
+    "lm_eval.jsonl": (
+        "lm-evaluation-harness",
+        [
+            ("\\boxed{ 12 }", ["28", "41", "15", "41"]),
+            ("\\boxed{ 27 }", ["5", "30", "52", "4"]),
+            ("\\boxed{ 7 }", ["11", "21", "15", "11"]),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_files_that_tools_wrote_are_read_with_no_option(name: str) -> None:
+    tool, questions = WRITTEN[name]
+    path = Path(__file__).parent / "written" / name
+    file = read(path)
+    assert file.remarks[0].startswith(f"read as {tool} (")
+    assert [(one.gold, one.answers) for one in file.questions] == questions
+    report = analyze_file(path).report
+    assert report["questions_at_k"] == {"1": 3, "2": 3, "4": 3}
