@@ -607,3 +607,17 @@ def test_a_stale_sampler_is_named_once(
     trainer._metrics["train"][name] = [0.5]
     generate(trainer, 0, 1)
     assert sum(message.startswith(name) for message in caplog.messages) == (settings == {})
+
+
+def test_a_missing_log_probability_of_the_engine_corrects_nothing_and_is_counted(make: Make) -> None:
+    trainer = make()
+    trainer.model.train()
+    missing = torch.tensor([[False, True], [False, True]])
+    output = {
+        "importance_sampling_ratio": torch.tensor([[0.5, 0.8], [2.0, 1.0]]).masked_fill(missing, torch.nan),
+        "sampling_per_token_logps": torch.full((2, 2), -1.0).masked_fill(missing, torch.nan),
+        "completion_mask": torch.tensor([[1, 1], [1, 0]]),
+    }
+    trainer._correct_without_missing(output)
+    assert output["importance_sampling_ratio"].tolist() == [[0.5, 1.0], [2.0, 1.0]]
+    assert trainer._metrics["train"]["sampling/logp_missing"] == pytest.approx([1 / 3])
