@@ -40,7 +40,7 @@ class Reading(NamedTuple):
 class Facts(NamedTuple):
     """Facts about the questions sampled so far; they are only added."""
 
-    texts: dict[str, dict[int, str]]  # question id -> key -> text of each outcome, in the order of their first samples
+    texts: dict[str, dict[int, str]]  # question id -> key -> text of each outcome, oldest first, the gold's included
     golds: dict[str, str]  # question id -> its gold answer, as it was first given
 
     def add(self, reading: Reading, kind: OutcomeKind) -> None:
