@@ -17,7 +17,7 @@ from outcome_rl.grpo.config.load import default_values, leaves
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.run.evaluation import MACRO_TEST, MACRO_VALIDATION, best_steps
 from outcome_rl.settings import settings_of
-from outcome_rl.terminal.tables import print_table
+from outcome_rl.terminal.tables import counted, print_table
 from outcome_rl.terminal.text import printable
 from outcome_rl.tools.runs import Run, read_run
 from outcome_rl.tools.verdicts import LEAST_UNITS, Case, judge, per_unit
@@ -242,40 +242,36 @@ def _spread(values: Sequence[float]) -> dict[str, Any]:
 
 
 def print_comparison(comparison: Mapping[str, Any]) -> None:
-    """Print the tables of a comparison, and what they leave out."""
+    """Print the methods by number, their measures, the differences of each from the baseline, and what is left out."""
     methods = comparison["methods"]
-    measures = list(next(iter(methods.values()))["figures"])
-    rows = []
-    for method, one in methods.items():
-        cells = []
-        for name in measures:
-            mean, sd, _ = one["figures"][name].values()
-            cells.append(f"{mean:.3f}" + ("" if sd is None else f" ± {sd:.3f}"))
-        rows.append([method, str(len(one["runs"])), *cells])
+    numbers = {method: f"[{number}]" for number, method in enumerate(methods, start=1)}
     print(f"on {comparison['data']} data after step {comparison['step']}, the last that all runs have evaluated\n")
-    print_table(["method", "runs", *measures], rows)
+    for method, number in numbers.items():
+        print(printable(f"{number} {method}: {counted(len(methods[method]['runs']), 'run')}"))
+    print()
+    measures = [
+        [name, *(_mean(one["figures"][name]) for one in methods.values())]
+        for name in methods[comparison["baseline"]]["figures"]
+    ]
+    print_table(["", *numbers.values()], measures)
+    for method, number in numbers.items():
+        rows = [
+            [row["measure"], f"{row['mean']:+.3f}", _interval(row), str(row["units"]), row["verdict"]]
+            for row in comparison["verdicts"]
+            if row["left"] == method and row["units"]
+        ]
+        if rows:
+            against = f"{number} minus {numbers[comparison['baseline']]}"
+            print_table([against, "mean", "95 % interval", f"{comparison['unit']}s", "verdict"], rows)
     for name, without in comparison["left_out"].items():
         print(printable(f"{name} is left out: not in {', '.join(without)}"))
     if comparison["unpaired"]:
         names = ", ".join(comparison["unpaired"])
-        print(printable(f"without a baseline run of their model, data and seed, so in no difference below: {names}"))
-    if any(row["units"] for row in comparison["verdicts"]):
-        rows = [
-            [row["left"], row["measure"], f"{row['mean']:+.3f}", _interval(row), str(row["units"]), row["verdict"]]
-            for row in comparison["verdicts"]
-            if row["units"]
-        ]
-        print_table(
-            [
-                f"against {comparison['baseline']}",
-                "measure",
-                "mean",
-                "95 % interval",
-                f"{comparison['unit']}s",
-                "verdict",
-            ],
-            rows,
-        )
+        print(printable(f"without a baseline run of their model, data and seed, so in no difference: {names}"))
+
+
+def _mean(figure: Mapping[str, Any]) -> str:
+    return f"{figure['mean']:.3f}" + ("" if figure["sd"] is None else f" ± {figure['sd']:.3f}")
 
 
 def _interval(row: Mapping[str, Any]) -> str:

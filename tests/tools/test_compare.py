@@ -113,7 +113,7 @@ def test_what_is_left_out_is_named(tmp_path: Path, capsys: pytest.CaptureFixture
     main(["compare", *map(str, [*folders, lonely])])
     printed = capsys.readouterr().out
     assert f"solved is left out: not in {folders[2]}" in printed
-    assert f"so in no difference below: {lonely}" in printed
+    assert f"so in no difference: {lonely}" in printed
 
 
 def test_a_metric_that_is_no_number_is_named(tmp_path: Path) -> None:
@@ -213,6 +213,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     out = tmp_path / "found.json"
     main(["compare", *map(str, folders), "--json", str(out)])
     printed = capsys.readouterr().out
-    assert "against bonus=none" in printed
+    assert "[1] bonus=none: 5 runs\n[2] bonus=ucb_con: 5 runs" in printed
+    assert "[2] minus [1]" in printed
     assert "higher" in printed
+    assert max(map(len, printed.splitlines())) <= 80
     assert json.loads(out.read_text())["baseline"] == "bonus=none"
