@@ -47,7 +47,8 @@ def check_number(name: str, value: object, *, least: float = -math.inf) -> float
 def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
     """Refuse a value that is not one of `choices`."""
     if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}")
+        hint = did_you_mean(value, map(str, choices))
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}{hint}")
 
 
 def check_tensor(

@@ -362,6 +362,7 @@ def test_a_loss_of_entropies_alone() -> None:
         (lambda lp, h, inputs: lp / 0 * inputs.advantages, ValueError, "finite losses; got -?inf for a token with log"),
         (lambda lp, h, inputs: mean_by_sequence(lp, inputs), ValueError, "TokenLoss.*needs_sequences=True"),
         ("dapo", ValueError, "token_loss must be one of 'cispo'"),
+        ("gsop", ValueError, "got 'gsop'; did you mean 'gspo'"),
         (3, TypeError, "token_loss must be a name, a function .* got int"),
     ],
 )
