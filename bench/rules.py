@@ -68,10 +68,8 @@ def rules() -> dict[str, Sequence[Change]]:
         "vote of math-verify counts always": [(refutation.refuted, never)],
         "vote of math-verify counts never": [(refutation.refuted, always)],
         "spellings, all": [(spellings.respelled, same)],
-        "signs behind an answer": [(spellings._undecorated, same)],
         "signs of one character": [(spellings._ascii, same)],
         "notations": [(notations.in_notation, nothing)],
-        "marked choices": [(notations.marked_choice, nothing)],
         "letter case of words": [(notations.folded, lambda words: words.replace(" ", ""))],
         "labels": [(labels.label_of, nothing)],
     }

@@ -1,7 +1,7 @@
 """Canonical texts and 64-bit keys of answers.
 
 The canonical text depends only on the answer. The first of these rules that applies gives it: a time, a
-date, a number in another base, a marked choice (`notations`); mathematics that the grammar reads (`forms`); words.
+date, a number in another base (`notations`); mathematics that the grammar reads (`forms`); words.
 Equality of canonical texts is therefore a true equivalence, the same on every machine; the hash of the text is the
 outcome key. No rule calls `eval`, a computer algebra system or a clock: each is bounded by counts of characters,
 tokens, digits and operations.
@@ -26,7 +26,6 @@ from outcome_rl.outcomes.canonical.notations import (
     in_notation,
     is_of_another_base,
     is_word,
-    marked_choice,
 )
 from outcome_rl.outcomes.canonical.spellings import respelled
 from outcome_rl.outcomes.guard import total
@@ -196,15 +195,10 @@ def real_number(canonical: str) -> Fraction | None:
     return None
 
 
-_QUOTED = re.compile(r'["“]([^"“”]+)["”]\.?')
-
-
 def plain_text(answer: str) -> str:
     """Return an answer as plain LaTeX, in the spelling that the grammar reads."""
-    if not answer.isascii():
-        answer = unicodedata.normalize("NFC", answer)
-    quoted = _QUOTED.fullmatch(answer)
-    return plain_latex(respelled(answer if quoted is None else quoted[1]))
+    answer = unicodedata.normalize("NFC", answer)
+    return plain_latex(respelled(answer))
 
 
 def _unique(answer: str) -> str:
@@ -243,7 +237,7 @@ def _canonical_of_plain(plain: str) -> str:
     if is_of_another_base(text):
         return unread
     try:
-        return mathematical_form(marked_choice(plain) or plain)
+        return mathematical_form(plain)
     except Words:
         return unread if _HAS_MATHEMATICS.search(text) else words
     except NotUnderstood:

@@ -2,7 +2,7 @@ r"""When math-verify's vote counts: what it drops without notice has to be the s
 
 math-verify drops words, dots and signs that it does not know (`n^2 \text{ if } n \text{ is even}` is `n^2` to it,
 `\{1, 2, \ldots\}` is `\{1, 2\}`), and takes one number of several. So words, names, and commands and signs of no known
-meaning have to be the same in both texts, and so have values. A sentence may lead to its value by a link such as `is`;
+meaning have to be the same in both texts. A sentence may lead to its value by a link such as `is`;
 then no word since the number before it may change the value.
 """
 
@@ -30,12 +30,11 @@ _LINK = re.compile(r"[=:：]|\b(?:is|are|equals?|to|that|it's)\b|[是为為は]"
 _NUMBER = re.compile(r"[0-9](?:[0-9,.]*[0-9])?")
 _SEPARATOR = re.compile(r"[,;&]|\\q?quad(?![A-Za-z])|\\\\")
 _DOTS = re.compile(r"\.\.\.|…|\\[lc]?dots(?![A-Za-z])")
-_NUMBERS = ((4, 3, 5, 7, 8, 9), (6, 2, 3, 5, 9, 11), (-4, -7, 5, -3, 2, -6))
 
 
 @total(lambda a, b: True)
 def refuted(a: str, b: str) -> bool:
-    """Return whether texts or values show that two answers differ which math-verify calls equal."""
+    """Return whether texts show that two answers differ which math-verify calls equal."""
     if (_DOTS.search(a) is None) != (_DOTS.search(b) is None) or _in_text(a) != _in_text(b):
         return True
     words, sides = (_words(_TEXT.sub("", a)), _words(_TEXT.sub("", b))), (_tokens(a), _tokens(b))
@@ -50,7 +49,7 @@ def refuted(a: str, b: str) -> bool:
     bound = not _EVALUATED.isdisjoint(token.text for token in (*one, *other))
     if _signs(one) != _signs(other) or (names_of(one) != names_of(other) and not bound):
         return True
-    return words_in(one) != words_in(other) or _have_other_values(one, other)
+    return words_in(one) != words_in(other)
 
 
 def _words(text: str) -> set[str]:
@@ -96,18 +95,3 @@ def _leads_to(sentence: str, value: str) -> bool:
     stated = sentence[end:].strip(" .。")
     are_numbers = all(real_number(canonical_text(text)) is not None for text in (stated, value))
     return not are_numbers or canonical_text(stated) == canonical_text(value) or within_tolerance(value, stated)
-
-
-def _have_other_values(a: Tokens, b: Tokens) -> bool:
-    """Whether two formulas are different numbers for one choice of their variables."""
-    names = sorted((names_of(a) | names_of(b)) - {*"eid"})
-    for numbers in _NUMBERS if len(names) <= len(_NUMBERS[0]) else ():
-        at = dict(zip(names, numbers, strict=False))
-        values = [canonical_text("".join(_with_number(kind, text, at) for kind, text in side)) for side in (a, b)]
-        if all(value.startswith(("q:", "r:")) for value in values) and values[0] != values[1]:
-            return True
-    return False
-
-
-def _with_number(kind: str, text: str, at: dict[str, int]) -> str:
-    return f"({at[text]})" if kind == "name" and text in at else rf"\text{{{text}}}" if kind == "text" else f"{text} "

@@ -62,35 +62,13 @@ dollars 1 dollar $ USD 美元
 euros 0.01 cent
 euros 1 euro € EUR 欧元
 sterling 1 pound £ GBP 英镑
+rupees 1 rupee ₹ Rs INR
 yuan 1 yuan ¥ 元 块 CNY RMB
 yen 1 yen ¥ 円 日元 JPY
-won 1 won ₩ 원
-rupees 1 rupee ₹ Rs INR
-rubles 1 ruble ₽ руб
 energy 1 J joule
 energy 1000 kJ
 energy 4184 kcal
 energy 1.602176634e-19 eV
-power 1 W watt
-power 1000 kW
-force 1 N newton
-force 1000 kN
-pressure 1 Pa
-pressure 1000 kPa
-pressure 1000000 MPa
-amount 0.001 mmol
-amount 1 mol mole
-charge 0.001 mC
-charge 1 C coulomb
-current 0.001 mA
-current 1 A amp ampere
-voltage 0.001 mV
-voltage 1 V volt
-voltage 1000 kV
-frequency 1 Hz
-frequency 1000 kHz
-frequency 1000000 MHz
-frequency 1000000000 GHz
 """
 _UNITS: dict[str, list[tuple[str, Fraction]]] = {}
 for _dimension, _size, *_names in map(str.split, _TABLE.strip().splitlines()):
@@ -106,14 +84,11 @@ _SPACES = re.compile(r"(?:\\[ ,;:!]|~|\s|\\q?quad(?![A-Za-z]))+")
 _TEXT = re.compile(r"\\(?:text(?:bf|it|rm)?|mathrm|mbox) *\{([^{}]*)\}")
 _DEGREES = re.compile(r"\^ *\{? *\\circ *\}?|°|\\degrees?(?![A-Za-z])")
 _POWER = re.compile(r"(?<=[^\W\d_]) *\^ *\{?([23])\}?")
-_PRODUCT = re.compile(r"(?<=[^\W\d_]) *(?:\\cdot|\\times)(?![A-Za-z]) *(?=[A-Za-z])")
 _PREFIX = re.compile(
     r"(-?) *(\\?[$€£¥₹₩₽]|\\(?:euro|pounds|yen)(?![A-Za-z])|Rs\.?|USD|EUR|GBP|INR|CNY|RMB|JPY) *(?=[\d.])"
 )
 _ORDINAL = re.compile(r"(?:st|nd|rd|th)\W*$")
 _PLURAL = re.compile(r"(?<=ch)es\b|(?<=[a-z]{2})s\b")
-_SUM = re.compile(r"(?:\d+(?:\.\d+)? ?[^\W\d_]{1,8}\.?,?(?: (?=and)| |$)?(?:and )?){2,4}")
-_TERM = re.compile(r"(\d+(?:\.\d+)?) ?([^\W\d_]{1,8})")
 
 Readings = frozenset[tuple[str, Fraction]]
 """What a quantity may be: its dimension, such as `length^2` or `mass/volume`, and its size in base units."""
@@ -153,7 +128,7 @@ def _without_markup(answer: str) -> str:
     if len(_DOLLARS.findall(text)) % 2 == 0:
         text = _DOLLARS.sub("", text)  # they delimit a formula
     text = _DEGREES.sub(" degree ", _TEXT.sub(r" \1 ", text))
-    text = _PRODUCT.sub("·", _POWER.sub(lambda power: "²³"[int(power[1]) - 2], text))
+    text = _POWER.sub(lambda power: "²³"[int(power[1]) - 2], text)
     return _SPACES.sub(" ", text.replace("￥", "¥").replace(r"\%", "%")).strip(" .")
 
 
@@ -187,22 +162,8 @@ def readings_of(unit: str) -> Readings:
 def sizes(answer: str) -> Readings:
     """Return what a quantity may be; nothing for a text that is none, or a number.
 
-    A unit without a size is a dimension of its own: `5 apples` are no `5 pears`. A sum of several units, `1 hour 30
-    minutes`, is one quantity.
+    A unit without a size is a dimension of its own: `5 apples` are no `5 pears`.
     """
-    text = _without_markup(answer)
-    if _SUM.fullmatch(f"{text} "):
-        terms = [(Fraction(number), readings_of(unit)) for number, unit in _TERM.findall(text)]
-        kinds = [dict(readings) for _, readings in terms]
-        shared = set(kinds[0]).intersection(*kinds)
-        if len(terms) > 1 and shared:
-            ranks = [[kind[dimension] for kind in kinds] for dimension in sorted(shared)]
-            if any(sorted(rank, reverse=True) != rank or len(set(rank)) < len(rank) for rank in ranks):
-                return frozenset()  # `3 m and 5 m` are two lengths
-            return frozenset(
-                (dimension, sum((n * kind[dimension] for (n, _), kind in zip(terms, kinds, strict=True)), Fraction(0)))
-                for dimension in shared
-            )
     one = quantity(answer)
     value = None if one is None else real_number(canonical_text(one.number))
     if one is None or value is None or not one.unit or _NEUTRAL.fullmatch(one.unit.replace(" ", "")):

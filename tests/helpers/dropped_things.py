@@ -52,14 +52,6 @@ RULES = [
     Rule("a final full stop", r"\text{No solution.}", "no solution", "it ends the sentence", ((r"0.33...", "0.33"),)),
     Rule("currency signs", r"\$5", "¥5", "a question asks for an amount in one currency", ((r"\$5", r"\$6"),)),
     Rule(
-        "variants of a Greek letter",
-        r"\frac{\sigma}{2\varepsilon_0}",
-        r"\frac{\sigma}{2\epsilon_0}",
-        "two glyphs of one letter, which only a text that has both tells apart",
-        ((r"\phi + 2\varphi", r"3\phi"), (r"\varpi", r"\pi")),
-    ),
-    Rule("quotation marks", '"quadratic"', "quadratic", "they mark the answer", ((r'5"', "5"),)),
-    Rule(
         "variants of a sign",
         "x ≤ −½",
         r"x \leqslant -\frac12",
@@ -74,9 +66,9 @@ RULES = [
     ),
     Rule(
         "text around a whole quantity or list",
-        r"\text{5 cm}",
-        r"5\text{ cm}",
-        "typesetting; units are units there too",
+        r"\text{5, 6}",
+        "5, 6",
+        "typesetting",
         ((r"\text{5 or more}", "5"), (r"\text{A or B}", r"\text{A, B}"), (r"\text{4 July}", "4")),
     ),
     Rule("the second of two backslashes", r"\\frac12", r"\frac12", "escaped twice; in matrices it ends a row"),
@@ -209,10 +201,6 @@ RULES = [
         (r"2k, k \in \mathbb{Z}", "2k"), (r"k\pi + m", r"k\pi + k"), (r"a\pi", r"b\pi")),
     ),
     Rule(
-        "the word before a choice", r"\text{Option C}", "(C)", "it says that a letter is a choice",
-        (("option C", "option D"),),
-    ),
-    Rule(
         "a choice's value and brackets",
         "C) 12",
         "(C)",
@@ -280,16 +268,6 @@ RULES = [
         (("2:30", "1:15"), ("t = 2:30", "t = 1:15"), ("2:30, 3:15", "1:15, 1:5"), ("1:10:20", "2:20:40")),
     ),
     Rule(
-        "the brace of a system",
-        r"\begin{cases} y = 2 \\ x = 1 \end{cases}",
-        "(1, 2)",
-        "each row gives one variable its value",
-        (
-            (r"\begin{cases} x = 1 \\ y = 2 \end{cases}", "(2, 1)"),
-            (r"\begin{cases} 1 & x = 1 \\ 2 & x = 2 \end{cases}", "(1, 2)"),
-        ),
-    ),
-    Rule(
         "words for a set",
         "no solution",
         r"\emptyset",
@@ -299,7 +277,7 @@ RULES = [
     Rule(
         "the form of a date",
         "2024/7/4",
-        "Jul. 4, 2024",
+        "2024-07-04",
         "a year of four digits before two numbers is followed by its month",
         (("2024-7-4", "2013"), ("7/4/2024", "4/7/2024"), ("May 4", "4"), ("Jun 4", "Jul 4")),
     ),

@@ -243,27 +243,6 @@ def condition_pair(rng: random.Random, equal: bool) -> Pair:
     return f"{bars.format(inside)} {sign} {radius}", solution, equal
 
 
-_MONTHS = "January February March April May June July August September October November December"
-MONTHS = _MONTHS.split()
-
-
-def date_pair(rng: random.Random, equal: bool) -> Pair:
-    year, month, day = rng.randint(1900, 2099), rng.randint(1, 12), rng.randint(1, 28)
-    other = (year, month, day)
-    if not equal:
-        other = rng.choice(((year + 1, month, day), (year, month % 12 + 1, day), (year, month, day % 28 + 1)))
-        if rng.random() < 0.3:
-            return f"{year}-{month:02}-{day:02}", str(year - month - day), False
-
-    def text(year: int, month: int, day: int) -> str:
-        return rng.choice((
-            f"{year}-{month:02}-{day:02}", f"{MONTHS[month - 1]} {day}, {year}", f"{day} {MONTHS[month - 1]} {year}",
-            rf"\text{{{MONTHS[month - 1]} {day}, {year}}}",
-        ))  # fmt: skip
-
-    return text(year, month, day), text(*other), equal
-
-
 def notation_pair(rng: random.Random, equal: bool) -> Pair:
     """Notations that look like one another."""
     n, m = rng.randint(2, 9), rng.randint(2, 9)
@@ -366,7 +345,6 @@ KINDS: dict[str, tuple[float, Callable[[random.Random, bool], Pair | None]]] = {
     "matrices": (0.03, matrix_pair),
     "equations": (0.04, equation_pair),
     "conditions": (0.03, condition_pair),
-    "dates": (0.02, date_pair),
     "notations": (0.02, notation_pair),
     "bumps": (0.05, bump_pair),
     "look-alikes": (0.1, look_alike_pair),

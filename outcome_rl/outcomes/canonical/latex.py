@@ -67,8 +67,6 @@ def plain_latex(answer: str) -> str:
         if token in _SPACE or token in ("", "\\") or (token == "~" and (in_text or (out and out[-1] in _ENDS))):
             space = True
             continue
-        if token in _DASHES and not (out and out[-1] in _DIGITS and not _ends_in_argument(out)):  # `5–10` is a range
-            token = "-"
         if token in _TEXT or token in _UNWRAPPED:
             kind = "text" if token in _TEXT else "unwrapped"
             continue
@@ -103,7 +101,6 @@ def plain_latex(answer: str) -> str:
 
 
 _DIGITS = "0123456789"
-_DASHES = ("–", "—")
 _ENDS = frozenset("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz)]}.,")
 _BEFORE_ARGUMENT = (["^"], ["_"], [r"\sqrt"], ["]"])
 _BEFORE_SPACE = _DIGITS + ","

@@ -1,7 +1,6 @@
-r"""Answers in special notations: times of day, dates, numbers in another base, marked choices, and words.
+r"""Answers in special notations: times of day, dates, numbers in another base, and words.
 
-All take plain LaTeX, whose spaces are gone except between digits; `marked_choice` before and the others after
-`unwrap_text`.
+All take plain LaTeX after `unwrap_text`, whose spaces are gone except between digits.
 """
 
 import re
@@ -11,11 +10,6 @@ from outcome_rl.outcomes.canonical.lexer import GREEK
 _TIME = re.compile(r"([01]?[0-9]|2[0-3])(?::([0-5][0-9]))?([ap]\.?m\.?|[AP]\.?M\.?)")  # 5aM is a product
 # Without am or pm, `4:30` may be a ratio too: it is equal to itself only, as a time or a ratio would be.
 _CLOCK = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])")
-_MONTH_NAMES = "january february march april may june july august september october november december"
-_MONTHS = _MONTH_NAMES.split()
-_MONTH = rf"(?P<month>{'|'.join(_MONTHS)}|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec)\.?"
-_DAY = r"(?P<day>[12][0-9]|3[01]|0?[1-9])(?:st|nd|rd|th)?"
-_DATES = [re.compile(rf"{dates},?(?P<year>[0-9]{{4}})?") for dates in (_MONTH + _DAY, rf"{_DAY}(?:of)?{_MONTH}")]
 _ISO_DATE = re.compile(r"([12][0-9]{3})([-/])(0?[1-9]|1[0-2])\2(0?[1-9]|[12][0-9]|3[01])")
 _SLASHED_DATE = re.compile(r"(?:0?[1-9]|[12][0-9]|3[01])/(?:0?[1-9]|[12][0-9]|3[01])/[0-9]{4}")  # day or month first
 _NUMBER_WORDS = "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
@@ -39,12 +33,8 @@ nein sim
 _WORDS_OF_ANY_CASE = frozenset(_LISTED_WORDS.split())
 _LETTERS = re.compile(r"[^\W\d_]+")
 _CAPITALIZED = re.compile(rf"[A-Z][a-z]{{3,}}|{_FOREIGN}")
-_CHOICE = re.compile(r"\\text\{ ?(\([A-J]\)) ?\}.+")
-_ELEMENTS = """
-H He Li Be B C N O F Ne Na Mg Al Si P S Cl Ar K Ca Ti Cr Mn Fe Co Ni Cu Zn Br Ag Sn I Ba Pt Au Hg Pb U
-"""
-_ELEMENT = rf"(?:{'|'.join(sorted(_ELEMENTS.split(), key=len, reverse=True))})"
-_MOLECULE = re.compile(rf"[2-9]?(?=[A-Za-z]*_)(?:{_ELEMENT}(?:_(?:[2-9]|\{{[0-9]{{2,}}\}}))?){{2,}}")
+# A run of elements with a number, whose order counts: `CH_3OH`.
+_MOLECULE = re.compile(r"[2-9]?(?=[A-Za-z]*_)(?:[A-Z][a-z]?(?:_(?:[2-9]|\{[0-9]{2,}\}))?){2,}")
 
 
 def in_notation(text: str) -> str | None:
@@ -54,15 +44,9 @@ def in_notation(text: str) -> str | None:
         return f"time:{int(time[1])}:{time[2] or '00'}{time[3][0].lower()}m"
     if clock := clock_key(folded):
         return clock
-    for pattern in _DATES:
-        if date := pattern.fullmatch(folded):
-            month = 1 + next(i for i, name in enumerate(_MONTHS) if name.startswith(date["month"][:3]))
-            return f"date:{date['year'] or ''}-{month}-{int(date['day'])}"
     if date := _ISO_DATE.fullmatch(text):
         return f"date:{date[1]}-{int(date[3])}-{int(date[4])}"
-    if _SLASHED_DATE.fullmatch(text):
-        return f"date:{'/'.join(part.lstrip('0') for part in text.split('/'))}"
-    if _MOLECULE.fullmatch(text):  # no product: the order of its parts counts
+    if _SLASHED_DATE.fullmatch(text) or _MOLECULE.fullmatch(text):  # no quotient, no product
         return f"t:{text}"
     if based := _BASED.fullmatch(text):
         base = based[2] or based[3] or based[4] or based[5]
@@ -110,9 +94,3 @@ def folded(words: str) -> str:
     """
     folded = _LETTERS.sub(lambda word: _known(word[0]), words)
     return _CAPITALIZED.sub(lambda word: word[0][0].lower() + word[0][1:], folded).replace(" ", "")
-
-
-def marked_choice(plain: str) -> str | None:
-    """Return the letter of a choice that is spelled out, `\\textbf{(C)}\\ 12`; None if there is none."""
-    choice = _CHOICE.fullmatch(plain)
-    return None if choice is None else choice[1]
