@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outcome_rl.reasoning_gym.expressions import MAX_CHARS, MAX_DEPTH, parse
+from outcome_rl.expressions import MAX_CHARS, MAX_DEPTH, parse
 
 # A tree is a whole number, ("neg", tree), or (operator, tree, tree).
 trees = st.recursive(
