@@ -1,7 +1,7 @@
 """Values of files, checked against declared types."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NotRequired, TypedDict
+from typing import Any, Literal, NamedTuple, NotRequired, TypedDict
 
 import pytest
 
@@ -24,13 +24,21 @@ class File(TypedDict):
     version: int
     lines: list[Line]
     other: NotRequired[dict[int, Any]]
+    mode: NotRequired[Literal["a", "b"] | list[float]]
+    pair: NotRequired[tuple[int, float]]
 
 
 LINE = Line([Point("a", 1)], {"ink": None, "paper": 0.5}, {"x"})
 
 
 @pytest.mark.parametrize(
-    "good", [{"version": 1, "lines": []}, {"version": -(2**63), "lines": [LINE], "other": {3: ()}}]
+    "good",
+    [
+        {"version": 1, "lines": []},
+        {"version": -(2**63), "lines": [LINE], "other": {3: ()}},
+        {"version": 1, "lines": [], "mode": "b", "pair": (1, 0.5)},
+        {"version": 1, "lines": [], "mode": [1, 0.5], "pair": [1, 2]},
+    ],
 )
 def test_what_was_declared_is_accepted(good: Any) -> None:
     check_types("file", [good, good], File)
@@ -46,6 +54,11 @@ def test_what_was_declared_is_accepted(good: Any) -> None:
         ({"version": 1.0, "lines": []}, "file.version must be an integer; got float"),
         ({"version": 1, "lines": [], "other": None}, "file.other must be a mapping, .*; got NoneType"),
         ({"version": 1, "lines": [], "other": {"3": 1}}, "file.other, a key, must be an integer; got str"),
+        ({"version": 1, "lines": [], "mode": "c"}, "file.mode must be one of 'a', 'b'; got 'c'"),
+        ({"version": 1, "lines": [], "mode": ["c"]}, "file.mode must be a number; got str"),
+        ({"version": 1, "lines": [], "mode": 1}, "file.mode must be one of 'a', 'b' or a list of numbers; got int"),
+        ({"version": 1, "lines": [], "pair": [1]}, "file.pair must be 2 integers; got 1"),
+        ({"version": 1, "lines": [], "pair": (True, 1)}, "file.pair must be an integer; got bool"),
         ({"version": 1, "lines": [LINE, 3]}, "file.lines must be a Line; got int"),
         ({"version": 1, "lines": [Line([("a", 1)], {}, set())]}, "file.lines.points must be a Point; got tuple"),
         (
