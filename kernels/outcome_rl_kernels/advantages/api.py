@@ -133,8 +133,8 @@ def parse_bonus(bonus: str) -> tuple[str, ...]:
         if method not in BONUSES:
             known = ", ".join(map(repr, BONUSES))
             raise ValueError(
-                f"bonus must be one of {known} or several joined by '+'; got {bonus!r}{did_you_mean(method, BONUSES)}. "
-                "Add your own by register_bonus"
+                f"bonus must be one of {known}, several joined by '+', or your own by register_bonus; got {bonus!r}"
+                f"{did_you_mean(method, BONUSES)}"
             )
     if len(set(methods)) != len(methods) or ("none" in methods and len(methods) > 1):
         raise ValueError(f"bonus may name each method once, and 'none' only without others; got {bonus!r}")

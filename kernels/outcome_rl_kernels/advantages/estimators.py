@@ -123,8 +123,8 @@ def parse_adv_estimator(text: str) -> Estimator:
     if name not in ADV_ESTIMATORS:
         raise ValueError(
             f"adv_estimator must be one of {', '.join(map(repr, ADV_ESTIMATORS))}, with numbers as in "
-            f"'pass_at_k(k=4)'; got {text!r}{did_you_mean(name.casefold(), ADV_ESTIMATORS)}. Add your own by "
-            "register_adv_estimator"
+            f"'pass_at_k(k=4)', or your own by register_adv_estimator; got {text!r}"
+            f"{did_you_mean(name.casefold(), ADV_ESTIMATORS)}"
         )
     estimator = ADV_ESTIMATORS[name]
     function = estimator.function
