@@ -23,7 +23,7 @@ from outcome_rl.grpo.config.schema import ModelConfig, SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 
-BATCH = 24
+BATCH = 60
 KINDS = ("gsm8k", "mgsm", "gpqa")
 # A step-by-step instruction as that of MGSM, in some of its languages.
 LANGUAGES = {

@@ -1,11 +1,12 @@
-"""Responses that announce an answer, each with the text that a reader takes, by class.
+"""Responses that announce an answer, and answers as people write them, each with what a reader takes it for, by class.
 
-Two draws of a class are a pair that is equal if their values are, and one that is not if they are not. `CLASSES` has
-the names; `LOOK_ALIKES` are texts behind a value that belong to it.
+Two draws of a class are a pair that is equal if their values are, and one that is not if they are not. `CLASSES` are
+responses and `WRITTEN` answers; `LOOK_ALIKES` are texts behind a value that belong to it.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -81,16 +82,6 @@ WORK = ("We add 9 and 9.\n", "9 + 9 is the sum.\n\n", "Let x be 3, so 2x = 6.\n"
 LOOK_ALIKES = (" million", " dozen", r"\%", " squared", " (mod 7)", " + x", r" \sqrt{2}", " or 19", " thousand", "^2")
 
 
-def value_of(text: str) -> str:
-    """Return the text of an answer without spaces, the brackets of a choice, and the name of a value."""
-    return text.replace(" ", "").strip("()$").removeprefix("x=")
-
-
-def inside(value: str) -> str:
-    """Return a value without the signs of a formula around it."""
-    return value.strip("$").removeprefix(r"\(").removesuffix(r"\)")
-
-
 def _values() -> st.SearchStrategy[str]:
     return st.sampled_from(NUMBERS + FORMULAS + CHOICES)
 
@@ -100,7 +91,7 @@ def labelled(draw: st.DrawFn) -> Case:
     (opening, closing), value = draw(st.sampled_from(DECORATIONS)), draw(_values())
     label = draw(st.sampled_from(LABELS))
     line = f"{draw(st.sampled_from(STARTS))}{opening}{label}{closing}{draw(st.sampled_from(COLONS))}{value}"
-    return draw(st.sampled_from(WORK)) + line, value_of(inside(value))
+    return draw(st.sampled_from(WORK)) + line, value
 
 
 @st.composite
@@ -108,27 +99,25 @@ def whole_line_decorated(draw: st.DrawFn) -> Case:
     (opening, closing), value = draw(st.sampled_from(DECORATIONS[1:-1])), draw(_values())
     label, colon = draw(st.sampled_from(LABELS)), draw(st.sampled_from((": ", "：", " is ")))
     around = draw(st.sampled_from(("{}", "({})", "[{}]", "{}.")))
-    return draw(st.sampled_from(WORK)) + opening + around.format(f"{label}{colon}{value}") + closing, value_of(
-        inside(value)
-    )
+    return draw(st.sampled_from(WORK)) + opening + around.format(f"{label}{colon}{value}") + closing, value
 
 
 @st.composite
 def with_tail(draw: st.DrawFn) -> Case:
     value, tail = draw(st.sampled_from(NUMBERS + FORMULAS)), draw(st.sampled_from(TAILS))
     lead = draw(st.sampled_from(("Answer: ", "The answer is ", "**Final Answer**: ")))
-    return draw(st.sampled_from(WORK)) + lead + value + tail, value_of(inside(value))
+    return draw(st.sampled_from(WORK)) + lead + value + tail, value
 
 
 @st.composite
 def with_head(draw: st.DrawFn) -> Case:
     value, head = draw(st.sampled_from(NUMBERS + FORMULAS)), draw(st.sampled_from(HEADS))
-    return f"{draw(st.sampled_from(WORK))}The answer is {head}{value}.", value_of(inside(value))
+    return f"{draw(st.sampled_from(WORK))}The answer is {head}{value}.", value
 
 
 @st.composite
 def of_language(draw: st.DrawFn) -> Case:
-    row = LANGUAGES[draw(st.sampled_from(sorted(LANGUAGES)))]
+    row = draw(st.sampled_from(LANGUAGES[1:]))
     value = draw(st.sampled_from(("18", "$18$", "12.5", "-7")))
     subject = draw(
         st.sampled_from(
@@ -140,7 +129,7 @@ def of_language(draw: st.DrawFn) -> Case:
     )
     end = draw(st.sampled_from(("", ".", "。", "।", "\n")))
     subject = draw(st.sampled_from((subject, subject.capitalize(), f"**{subject}**")))
-    return f"9 + 9\n{subject}{link if link.strip() else ': '}{value}{end}", value_of(inside(value))
+    return f"9 + 9\n{subject}{link if link.strip() else ': '}{value}{end}", value
 
 
 @st.composite
@@ -269,4 +258,70 @@ CLASSES: dict[str, Callable[[], st.SearchStrategy[Case]]] = {
     "choices": choice,
     "GSM8K": hash_mark,
     "marks": marked,
+}
+
+
+Meant = tuple[str, Hashable]
+"""An answer, and its meaning: two answers are equal if these are."""
+
+_SMALL = st.sampled_from((2, 3, 5))
+
+
+def _forms(values: st.SearchStrategy[Any], *forms: str) -> st.SearchStrategy[Meant]:
+    """Write a value in one of several forms, which mean the same."""
+    return st.tuples(values, st.sampled_from(forms)).map(lambda drawn: (drawn[1].replace("@", str(drawn[0])), drawn[0]))
+
+
+@st.composite
+def statements(draw: st.DrawFn) -> Meant:
+    """Lists of numbered statements: `①③`, `(1)(3)`."""
+    chosen = sorted(draw(st.sets(st.integers(1, 4), min_size=2, max_size=3)))
+    mark, joint = draw(
+        st.sampled_from((("①②③④", ""), ("①②③④", ", "), ("①②③④", "、"), (("(1)", "(2)", "(3)", "(4)"), "")))
+    )
+    return joint.join(mark[number - 1] for number in chosen), tuple(chosen)
+
+
+@st.composite
+def worded(draw: st.DrawFn) -> Meant:
+    """A value and words before it, which belong to it: `\\text{max at } x = 2`."""
+    words = draw(st.sampled_from(("", "max at", "min at", "undefined at", "at least", "twice", "continuous at")))
+    value = draw(_SMALL)
+    before = rf"\text{{{words} }}" if words else ""
+    return before + draw(st.sampled_from(("x={}", "x = {}", r"\,x={}"))).format(value), (words, value)
+
+
+@st.composite
+def separated(draw: st.DrawFn) -> Meant:
+    """Two digits as a list, a decimal, a time of day, a list that goes on."""
+    low, high = sorted(draw(st.sets(st.integers(1, 5), min_size=2, max_size=2)))
+    form, *meaning = draw(
+        st.sampled_from(
+            (
+                ("{},{}", "list"),
+                ("{}, {}", "list"),
+                (r"\{{{}, {}\}}", "list"),
+                ("{}.{}", "decimal"),
+                ("{}.{}0", "decimal"),
+                ("{}:{}0", "time"),
+                ("{},{},...", "goes on"),
+            )
+        )
+    )
+    return form.format(low, high), (*meaning, low, high)
+
+
+WRITTEN: dict[str, st.SearchStrategy[Meant]] = {
+    "numbers of statements": statements(),
+    "words before a name": worded(),
+    "separators": separated(),
+    "an equation and its right side": st.one_of(
+        _forms(_SMALL, "@"), _forms(_SMALL, "x + y = @", "y + x = @").map(lambda case: (case[0], ("sum", case[1])))
+    ),
+    "units in other languages": _forms(_SMALL, "@", "@元", r"@\text{元}", "共@个", "@种", "@次"),
+    "decorations": _forms(_SMALL, "@", "@。", r"@ \checkmark", r"@ \blacksquare", "~@~", r"@\tag{1}", r"@\hspace{1cm}"),
+    "choices and their texts": _forms(
+        st.sampled_from(CHOICES), "@", "(@)", "[@]", "@) 12", "@. Oxygen", "Option @: Oxygen"
+    ),
+    "escapes": _forms(_SMALL, "@", r"\$@", r"\\$@", "$@$", r"@\%", r"@\\%"),
 }

@@ -1,6 +1,8 @@
 """An answer with its place in the response, and the reading of short texts that all rules share."""
 
 import re
+from collections import deque
+from string import whitespace
 from typing import Literal, NamedTuple
 
 AnswerSource = Literal["boxed", "tag", "hash", "phrase", "conclusion", "line", "bold", "given", "function"]
@@ -19,18 +21,19 @@ class Answer(NamedTuple):
     source: AnswerSource
 
 
+# A `$` that is not closed on its line is a currency sign.
+FORMULA = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 DIGIT = re.compile("[0-9]")
 BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
 NAME = r"(?<![A-Za-z\\])[A-Za-z](?:_(?:[A-Za-z0-9]|\{[A-Za-z0-9]+\}))?\s*=\s*"
-_NAME_BEFORE = re.compile(rf"{NAME}\Z")
-_MAX_NAME = 40
 # The search for a set is fast, and then it is seen what stands around.
 SENTENCE_END = re.compile(r"[\n.!?。！？।۔<](?:(?<=[\n。！？।۔])|(?<=[.!?])(?=\s|$)|(?<=<)[|｜])")
-# Words that change the number beside them.
-QUALIFYING = re.compile(
-    r"\b(?:half|twice|double|triple|dozens?|(?:thousand|[mbtr]+illion|lakh|crore)s?|more|less|fewer|least|most|between"
-    r"|squared?|cubed?|root|logarithm|inverse|percent|about|nearly|almost)\b",
-    re.IGNORECASE,
+# Words by which a number is not the answer: they plan, limit, deny or change it, or give a step.
+UNSETTLED = re.compile(
+    r"(?i)\b(?:if|when|not|never|no|false|wrong|incorrect|mistake|guess|plan|task|goal|trick|approach|step|first|next|options?"
+    r"|choices?|cases?|problem|question|equation|given|known|example|half|twice|double|triple|dozens?|hundred|score|times"
+    r"|(?:thousand|[mbtr]+illion|lakh|crore)s?|more|less|than|fewer|least|most|between|(?<![0-9] )squared?|cubed?|root"
+    r"|logarithm|inverse|percent|about|nearly|almost)\b|n't\b"
 )
 SPECIAL_TOKEN = re.compile(r"<[|｜][^<>\n]{1,40}[|｜]>|</?s>|<(?:eos|bos|pad|unk|(?:end|start)_of_turn)>")
 
@@ -40,77 +43,49 @@ def moved(answer: Answer, offset: int) -> Answer:
     return answer._replace(start=answer.start + offset, end=answer.end + offset) if offset else answer
 
 
-def stripped(text: str, start: int, end: int) -> tuple[int, int]:
-    """Narrow [start, end) past the spaces at its edges."""
-    while start < end and text[start].isspace():
-        start += 1
-    while start < end and text[end - 1].isspace():
-        end -= 1
-    return start, end
+def stripped(
+    text: str, start: int, end: int, opening: str | None = None, closing: str | None = None
+) -> tuple[int, int]:
+    """Narrow [start, end) past the characters at its edges; spaces, if they are not named."""
+    start = end - len(text[start:end].lstrip(opening))
+    return start, start + len(text[start:end].rstrip(closing))
 
 
 def answer_at(response: str, start: int, end: int, source: AnswerSource) -> Answer | None:
     """Return the span as an answer, without math delimiters, Markdown emphasis and closing punctuation."""
-    while start < end and (response[start] in _EMPHASIS or response[start].isspace()):
-        start += 1
-    start, end = formula_at(response, start, end) or (start, end)
+    start, end = stripped(response, start, end, _EMPHASIS)
+    if formula := FORMULA.match(response, start, end):
+        start, end = formula.span(formula.lastindex or 0)
     if special := SPECIAL_TOKEN.search(response, start, end):
         end = special.start()
     goes_on = response[start:end].rstrip().endswith((",...", ", ..."))  # a list, `1, 2, ...`
-    while not goes_on and start < end and (response[end - 1] in _CLOSING or response[end - 1].isspace()):
-        end -= 1
-    start, end = stripped(response, start, end)
-    if choice := _IN_BRACKETS.fullmatch(response, start, end):
-        start, end = choice.span(choice.lastindex or 0)
+    start, end = stripped(response, start, end, None, None if goes_on else _EMPHASIS + ".,;:!。，；：")
+    if choice := _MARKED_CHOICE.fullmatch(response, start, end):
+        start, end = choice.span(1)
     return Answer(response[start:end], start, end, source) if start < end else None
 
 
-_IN_BRACKETS = re.compile(r"\[([A-J])\]|\([\s*]+([A-J])[\s*]+\)")
-_EMPHASIS = "*_`"
-_CLOSING = _EMPHASIS + ".,;:!。，；："
+_MARKED_CHOICE = re.compile(r"\([\s*]+([A-J])[\s*]+\)")  # `(**C**)`
+_EMPHASIS = "*_`" + whitespace + "\xa0\u2009\u202f\u3000"
 
 
-def formula_at(response: str, start: int, end: int) -> tuple[int, int] | None:
-    """Return the inside of the formula that begins at `start`; a `$` not closed on its line is a currency sign."""
-    for opening, closing in (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]")):
-        if response.startswith(opening, start, end):
-            start += len(opening)
-            close = response.find(closing, start, end)
-            return None if close < 0 or (opening == "$" and "\n" in response[start:close]) else (start, close)
-    return None
-
-
-_MAX_BARE_LINE = 100
 _WORD = re.compile(r"(?<![A-Za-z\\])(?<![0-9])(?<![0-9] )(?!(?:and|or)\b)[^\W\d_]{2,}")  # but for a unit
 _FEW_WORDS = re.compile(r"[^\W\d_]+(?:[ -][^\W\d_]+)?")
 _MATHEMATICS = re.compile(r"[0-9\\=]|\W*[A-Z]\W*$")
-_AROUND = re.compile(r"[\s$*_`.,;:!。，；：()\[\]\\]*")
+_AROUND = " \t\n$*_`.,;:!。，；：()[]\\"
 
 
-def bare(text: str, offset: int) -> Answer | None:
-    """Read `10`, `$x = 2$`, `5 cm` or `(C)` that is all of a text without a box; a sentence is no answer."""
+def bare(text: str) -> Answer | None:
+    """Read `10`, `$x = 2$`, `5 cm`, `(C)` or two words that are all of a text; a sentence is no answer."""
     start, end = stripped(text, 0, len(text))
-    answer = answer_at(text, start, end, "line") if 0 < end - start <= _MAX_BARE_LINE else None
-    if answer is None or "\n" in answer.text or BOX.search(text):
+    answer = answer_at(text, start, end, "line") if end - start <= 100 else None
+    if answer is None or "\n" in answer.text:
         return None
     if _FEW_WORDS.fullmatch(answer.text):  # `Yes.`, `No solution`, `Evelyn`
-        return moved(answer, offset)
-    if _WORD.search(answer.text):
-        return None
-    around = text[start : answer.start] + text[answer.end : end]
-    if _MATHEMATICS.search(answer.text) is None or _AROUND.fullmatch(around) is None:
-        return None
-    return moved(answer, offset)
-
-
-def with_name(response: str, start: int) -> int:
-    """Return where the name of a value begins that begins at `start`: `x = ` of `x = \\boxed{2}`."""
-    name = _NAME_BEFORE.search(response[max(0, start - _MAX_NAME) : start])
-    return start if name is None else start - len(name[0])
+        return answer
+    around = (text[start : answer.start] + text[answer.end : end]).strip(_AROUND)
+    return None if around or _WORD.search(answer.text) or not _MATHEMATICS.search(answer.text) else answer
 
 
 def last_match(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
-    last = None
-    for last in pattern.finditer(text):  # noqa: B007 - the last one is wanted
-        pass
-    return last
+    return next(iter(deque(pattern.finditer(text), maxlen=1)), None)

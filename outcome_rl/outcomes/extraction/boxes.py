@@ -2,21 +2,22 @@ r"""The last `\boxed{...}` of a response, or the last ones that are one answer."
 
 import re
 
-from outcome_rl.outcomes.extraction.answer import BOX, DIGIT, NAME, Answer, stripped, with_name
+from outcome_rl.outcomes.extraction.answer import BOX, NAME, Answer, stripped
 
 # A placeholder: `...`, `your answer`, `{}` of a program.
 _NOTHING = r"[\s?_.…]*+(?:\{+\}+|\\[lc]?dots|(?i:(?:the |your )?(?:final )?(?:answer|ans|result)(?: here)?))?[\s?_.…]*+"
-PLACEHOLDER = re.compile(_NOTHING)
+_PLACEHOLDER = re.compile(_NOTHING)
 # A box with nothing or a placeholder in it, or `\boxed` in a sentence about it.
 EMPTY_BOX = re.compile(rf"\\(?:boxed|fbox)(?:\s*\{{{_NOTHING}\}}|(?![A-Za-z]|\s*\{{))")
 # Alternatives are tried in order: a box, an escaped character (so that `\{` is no brace), a brace.
 _BOX_TOKEN = re.compile(r"(\\(?:boxed|fbox)(?![A-Za-z])\s*)(\{?)|\\.|[{}]", re.DOTALL)
 _PLAIN_BOX = re.compile(r"\\(?:boxed|fbox)\s*\{\s*+([^\\{}\s](?:[^\\{}\n]*[^\\{}\s])?)\s*\}")
-_BARE_BOX = re.compile(r"(?:[^\s$\\]+|\\(?![)\]]|boxed|fbox))+")
-_MAX_BARE = 100
+# `\boxed 5`, `\boxed\frac12`
+_BARE_BOX = re.compile(r"[0-9]+(?=\s|\$|\\[)\]]|[.,;]?\Z)|\\[dt]?frac(?:[0-9]{2}|(?:\{[^{}\n]{1,40}\}){2})")
 # Text allowed between boxes that form one answer: `\boxed{2}$ and $\boxed{3}`. An "or" may introduce a restatement.
 _SPACING = r"(?:[\s${}]|\\[,;:! ()\[\]]|\\q?quad|\\text)*"
 _JOINT = re.compile(rf"(?:{_SPACING}(?:[,;]|and))+{_SPACING}(?:{NAME}{_SPACING})?")
+_NAME_BEFORE = re.compile(rf"{NAME}\Z")
 _MAX_JOINT = 40
 
 
@@ -28,7 +29,7 @@ def last_box(response: str, first: int) -> Answer | None:
         first: where its first box begins.
     """
     only = _PLAIN_BOX.match(response, first)
-    if only and BOX.search(response, only.end()) is None:
+    if only and BOX.search(response, only.end()) is None and not _PLACEHOLDER.fullmatch(only[1]):
         return Answer(only[1], *only.span(1), "boxed")
     open_groups: list[tuple[int, int] | None] = []  # (start of the command, start of the content) of a box; else None
     open_boxes = 0
@@ -40,17 +41,18 @@ def last_box(response: str, first: int) -> Answer | None:
             if token[2]:
                 open_groups.append((token.start(), token.end()))
                 open_boxes += 1
-            elif span := _bare_box(response, token.end()):
-                found, extent = span, (token.start(), span[1])
+            elif bare := _BARE_BOX.match(response, token.end()):
+                found, extent = bare.span(), (token.start(), bare.end())
         elif token[0] == "{":
             open_groups.append(None)
         elif token[0] == "}" and open_groups and (box := open_groups.pop()) is not None:
             open_boxes -= 1
             content = stripped(response, box[1], token.start())
-            if content != extent and content[0] < content[1]:
+            is_filled = _PLACEHOLDER.fullmatch(response, *content) is None
+            if is_filled and content != extent:
                 found = content
             extent = (box[0], token.end())
-            if open_boxes == 0 and content[0] < content[1]:
+            if is_filled and open_boxes == 0:
                 outermost.append(extent)
     if found is None:
         return None
@@ -69,15 +71,8 @@ def _joined(response: str, boxes: list[tuple[int, int]], last: tuple[int, int]) 
             break
         count += 1
     different = {response[start:end] for start, end in boxes[-count:]}
-    return last if len(different) == 1 else (with_name(response, boxes[-count][0]), boxes[-1][1])
-
-
-def _bare_box(response: str, start: int) -> tuple[int, int] | None:
-    """Read `\\boxed 5` or `\\boxed\\frac12`: up to a space, a `$` or the end of the formula, if there is a digit."""
-    run = _BARE_BOX.match(response, start, start + _MAX_BARE)
-    if run is None:
-        return None
-    text = run[0].rstrip(".,;:")
-    if text.count("{") != text.count("}") or DIGIT.search(text) is None:
-        return None
-    return start, start + len(text)
+    if len(different) == 1:
+        return last
+    start, end = boxes[-count][0], boxes[-1][1]
+    name = _NAME_BEFORE.search(response, max(0, start - _MAX_JOINT), start)
+    return name.start() if name else start, end

@@ -6,23 +6,13 @@ text" rule.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Iterator
 from itertools import islice
 
-from outcome_rl.outcomes.extraction.answer import (
-    BOX,
-    SENTENCE_END,
-    SPECIAL_TOKEN,
-    Answer,
-    bare,
-    last_match,
-    moved,
-    stripped,
-)
-from outcome_rl.outcomes.extraction.boxes import EMPTY_BOX, PLACEHOLDER, last_box
-from outcome_rl.outcomes.extraction.conclusions import bold, conclusion, only_quantity, statement
-from outcome_rl.outcomes.extraction.marks import choice_with_text, hash_mark, only_number, tag
-from outcome_rl.outcomes.extraction.phrases import phrase, result, said
+from outcome_rl.outcomes.extraction.answer import BOX, SENTENCE_END, Answer, bare, last_match, moved
+from outcome_rl.outcomes.extraction.boxes import EMPTY_BOX, last_box
+from outcome_rl.outcomes.extraction.conclusions import bold, conclusion
+from outcome_rl.outcomes.extraction.phrases import alone, hash_mark, phrase, result, tag
 from outcome_rl.outcomes.extraction.view import blank, view
 
 MAX_CHARS = 1 << 16
@@ -40,8 +30,8 @@ def extract_answer(response: str) -> Answer | None:
         may be only the answer, such as `10`, or, if none applies there, to all of the last `MAX_CHARS` characters: the
         last complete non-empty `\\boxed{...}` / `\\fbox{...}`, or the last few of them if a comma or an `and` joins
         them; `<answer>...</answer>`; `#### 42`; what follows a heading "Final Answer"; "the answer is ..." / "Answer:
-        ..."; a last sentence "Therefore ... is 42."; a last line `A: 42`; bold type in the last line; a last sentence
-        `The area is 42.`; a number that is the whole response.
+        ..."; a last line `A: 42`; a last sentence "Therefore ... is 42." or `The area is 42.`; bold type in the last
+        line; a number that is the whole response.
         A response ends where the model goes on with another question or turn (`Question: ...`, `<|im_end|>`) behind
         its answer. Where no box is complete and non-empty, the other rules read the sentences before the one in which
         a box was cut off.
@@ -52,36 +42,20 @@ def extract_answer(response: str) -> Answer | None:
     if not isinstance(response, str):
         raise TypeError(f"response must be a str; got {type(response).__name__}. Decode token ids first.")
     skipped = max(0, len(response) - MAX_CHARS)
-    text = response[skipped : _end_of_text(response)]
-    if _UNESCAPED_BOX in text:
-        answer = extract_answer(response.replace(_UNESCAPED_BOX, r"\fbox"))  # as long
-        return answer and answer._replace(text=response[answer.start : answer.end])
+    text = (
+        response[skipped:].rstrip().replace("\boxed", r"\fbox")
+    )  # a box with a backspace, whose backslash was not escaped
     turns = islice(_TURN_END.finditer(text), _MAX_TURNS) if "<" in text else ()
     for end in (*(turn.start() for turn in turns), len(text)):
-        if answer := _answer_in_turns(text[:end].rstrip()):
-            return moved(answer, skipped)
+        if answer := _answer_of_turn(text[:end]):
+            start, end = answer.start + skipped, answer.end + skipped
+            return Answer(response[start:end], start, end, answer.source)  # as it stands, not as the view has it
     return None
-
-
-_UNESCAPED_BOX = "\boxed"  # as a string holds it whose backslashes were not escaped: with a backspace
-
-
-def _answer_in_turns(text: str) -> Answer | None:
-    """Return the answer in a text that ends where the model yields its turn."""
-    thought = _end_of_reasoning(text)
-    if thought and (answer := _before_next_question(text[thought:], thought) or _final(text[thought:], thought)):
-        return answer
-    return (
-        (None if thought else _before_next_question(text, 0))
-        or _answer_in(text, 0)
-        or only_number(text)
-        or _before_next_question(text, 0, weak=True)
-    )
 
 
 # Base models go on with the next question of a few-shot prompt, or with the user's turn.
 _TURN_END = re.compile(
-    r"<\|(?:im_end|eot_id|endoftext|end_of_text|return)\|>|<｜end▁of▁sentence｜>|</s>|<(?:eos|end_of_turn)>"
+    r"<\|(?:im_end|eot_id|endoftext|end_of_text|return)\|>|<｜end▁of▁sentence｜>|</s>|<(?:eos|end_of_turn|pad)>"
 )
 _NEXT_QUESTION = re.compile(
     r"\n[ \t#*_>]*(?:(?i:(?:(?:next|new|another) )?(?:question|problem|exercise|instruction|human|user)|pregunta"
@@ -91,78 +65,50 @@ _NEXT_QUESTION = re.compile(
 _MAX_TURNS = 8
 
 
-def _before_next_question(text: str, offset: int, weak: bool = False) -> Answer | None:
-    """Return the answer before another question begins.
-
-    Args:
-        weak: also use the rules that may take a step on the way for the answer: a conclusion, bold text.
-    """
-    start = 0
-    for question in islice(_NEXT_QUESTION.finditer(text), _MAX_TURNS):
-        before = text[start : question.start()].rstrip()
-        answer = _answer_in(before, offset + start)
-        if answer is None and start == 0 and (whole := choice_with_text(before)):
-            answer = moved(whole, offset)
-        if answer is not None and (weak or answer.source not in _WEAK):
+def _answer_of_turn(text: str) -> Answer | None:
+    """Return the answer behind the reasoning, before another question; else the one in all of the text."""
+    thought = _end_of_reasoning(text)
+    start, held = thought, None
+    for question in islice(_NEXT_QUESTION.finditer(text, thought), _MAX_TURNS):
+        answer = _read(text, start, question.start(), thought)
+        if answer and answer.source not in ("conclusion", "bold"):  # which may take a step on the way for the answer
             return answer
-        start = question.end()
-    return None
+        start, held = question.end(), held or answer
+    return _read(text, thought, len(text), thought) or (_read(text, 0, len(text), 0) if thought else None) or held
 
 
-_WEAK = frozenset(("conclusion", "bold"))
+def _read(text: str, start: int, end: int, thought: int) -> Answer | None:
+    """Return the answer of a part of a text; behind the reasoning it may be all of it."""
+    part = text[start:end].rstrip()
+    answer = next(filter(None, _answers(part, is_final=0 < thought == start)), None)
+    return answer and moved(answer, start)
 
 
-def final_answer(gold: str) -> str:
-    """Return the answer in a solution that ends in one, such as GSM8K's `... #### 42`; else the text itself."""
-    answer = extract_answer(gold)
-    return gold if answer is None else answer.text
-
-
-def after_reasoning(response: str) -> str:
-    """Return what follows the end of the model's reasoning, or the whole response if that has no answer."""
-    final = response[_end_of_reasoning(response) :]
-    return final if len(final) < len(response) and _final(final[: _end_of_text(final)], 0) is not None else response
-
-
-def _final(text: str, offset: int) -> Answer | None:
-    """Return the answer of what follows the reasoning, which begins at `offset`; it may be the answer only."""
-    if answer := _answer_in(text, offset):
-        return answer
-    read = _without_boxes(text) if BOX.search(text) else text
-    seen = view(read)
-    choice = choice_with_text(seen)
-    answer = bare(seen, 0) or (choice and said(seen, choice.start)) or only_quantity(read)
-    return answer and moved(answer._replace(text=text[answer.start : answer.end]), offset)
-
-
-def _answer_in(text: str, offset: int) -> Answer | None:
-    """Return the answer of a text that begins at `offset` of another one."""
-    read = text
+def _answers(text: str, is_final: bool) -> Iterator[Answer | None]:
+    """Yield what each rule reads in a text without spaces at its end, in order."""
     if first_box := BOX.search(text):
-        answer = last_box(text, first_box.start())
-        if answer and PLACEHOLDER.fullmatch(answer.text):
-            answer = last_box(EMPTY_BOX.sub(blank, text), first_box.start())
-        if answer:
-            return moved(_named_after(text, answer) or answer, offset)
-        read = _without_boxes(text)
-    answer = tag(read)
-    if answer and "\n" in answer.text:
-        answer = _answer_in(answer.text, answer.start) or answer
-    if answer is None:
-        seen = view(read)
-        answer = next(filter(None, (rule(seen if of_view else read) for rule, of_view in _FALLBACKS)), None)
-    return answer and moved(answer._replace(text=text[answer.start : answer.end]), offset)
+        if box := last_box(text, first_box.start()):
+            yield _named_after(text, box) or box
+        text = _without_boxes(text)
+    if tagged := tag(text):
+        inside = "\n" in tagged.text and next(filter(None, _answers(tagged.text, is_final=False)), None)
+        yield moved(inside, tagged.start) if inside else tagged
+    seen = view(text)
+    yield hash_mark(seen)
+    yield phrase(seen)
+    yield result(seen)
+    yield conclusion(text, seen)
+    yield bold(text)
+    yield alone(seen)
+    if is_final:
+        yield bare(seen)
+        yield conclusion(text, seen, is_final)
 
 
 def _named_after(text: str, box: Answer) -> Answer | None:
     """Return the choice or number that a line `Answer: D` behind the last box names."""
-    if text.rfind("nswer", box.end) < 0:
-        return None
-    answer = phrase(view(text[box.end :]))
-    if answer is None or not (_NAMED.search(answer.text) and bare(answer.text, 0)):
-        return None
-    answer = moved(answer, box.end)
-    return answer._replace(text=text[answer.start : answer.end])
+    answer = phrase(view(text[box.end :])) if text.find("nswer", box.end) >= 0 else None
+    return moved(answer, box.end) if answer and _NAMED.search(answer.text) and bare(answer.text) else None
 
 
 _NAMED = re.compile(r"[0-9]|\A\(?[A-J]\b")
@@ -179,43 +125,29 @@ def _without_boxes(text: str) -> str:
     return text.rstrip()
 
 
+def final_answer(gold: str) -> str:
+    """Return the answer in a solution that ends in one, such as GSM8K's `... #### 42`; else the text itself."""
+    answer = extract_answer(gold)
+    return gold if answer is None else answer.text
+
+
+def after_reasoning(response: str) -> str:
+    """Return what follows the end of the model's reasoning, or the whole response if that has no answer."""
+    end = _end_of_reasoning(response)
+    return response[end:] if end and extract_answer(f"</think>{response[end:]}") else response
+
+
 # `</think>` of DeepSeek and Qwen, `[/THINK]` of Mistral, `<|end_of_thought|>`, the final channel of gpt-oss; and the
 # text of a tool, which answers nothing.
 _REASONING_END = re.compile(
-    r"</(?:[a-z]+:)?(?:think|thinking|thought|reasoning|reflection|analysis|tool_call|tool_response)>"
+    r"(?i)</(?:[a-z]+:)?(?:think|thinking|thought|reasoning|reflection|analysis|tool_call|tool_response)>"
     r"|\[/THINK\]|<\|end_of_thought\|>"
-    r"|<\|channel\|>final<\|message\|>|◁/think▷|assistantfinal(?![a-z])",
-    re.IGNORECASE,
+    r"|<\|channel\|>final<\|message\|>|◁/think▷|assistantfinal(?![a-z])"
 )
 
 
 def _end_of_reasoning(text: str) -> int:
     """Return where the text after the model's reasoning begins; 0 if it does not say."""
-    # Most texts end here: one character is found much faster than two, and two than the pattern.
-    slash = "/" in text and ("</" in text or "[/" in text)
-    if not (slash or ("|" in text and "<|" in text) or "◁" in text or "assistantfinal" in text):
-        return 0
-    end = last_match(_REASONING_END, text)
-    return 0 if end is None else end.end()
-
-
-def _end_of_text(response: str) -> int:
-    """Return where the special tokens and spaces at the end begin."""
-    end = len(response.rstrip())
-    while response.endswith(">", 0, end):
-        start = response.rfind("<", max(0, end - 48), end)
-        if start < 0 or SPECIAL_TOKEN.fullmatch(response, start, end) is None:
-            break
-        _, end = stripped(response, 0, start)
-    return end
-
-
-# Rules for a text without spaces at its end, and whether they read its view.
-_FALLBACKS: tuple[tuple[Callable[[str], Answer | None], bool], ...] = (
-    (hash_mark, True),
-    (phrase, True),
-    (conclusion, False),
-    (result, True),
-    (bold, False),
-    (statement, False),
-)
+    may_end = "</" in text or "[/" in text or "<|" in text or "◁" in text or "assistantfinal" in text
+    end = last_match(_REASONING_END, text) if may_end else None
+    return end.end() if end else 0
