@@ -41,9 +41,9 @@ def describe_environment() -> Environment:
     from outcome_rl_kernels.dtypes import preferred_dtype
 
     versions = package_versions()
-    grader = ("canonical keys + math-verify", "keys are read off the text; killable processes compare the rest")
+    grader = ("keys + math-verify", "which votes where no rule reads the answer")
     if versions["math-verify"] == "not installed":
-        grader = ("canonical keys", "math-verify is not installed: answers that keys do not settle raise an error")
+        grader = ("keys", "math-verify is not installed: an answer that needs its vote raises an error")
     dtype, why = preferred_dtype(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     chosen = {**implementations(), "outcome grader": grader, "model.dtype=auto": (str(dtype)[6:], why)}
     return Environment(
