@@ -1,6 +1,6 @@
 """Picture of files of samples: pass@k and diff@k over k, a line for each file."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from outcome_rl.analyze import Report
@@ -12,12 +12,21 @@ TITLES = {"pass_at_k": "pass@k", "diff_at_k": "diff@k: different answers in k sa
 def plot_reports(reports: Mapping[str, Report], path: Path) -> None:
     """Draw pass@k, where correctness is known, and diff@k of each file as PNG."""
     panels = []
+    labels = short_names([*reports])
     for metric, title in TITLES.items():
         curves = {
             name: [(int(k), value) for k, value in report[metric].items()]  # type: ignore[literal-required]
             for name, report in reports.items()
         }
         if any(curves.values()):
-            lines = [Line(points, index, label=name) for index, (name, points) in enumerate(curves.items())]
+            lines = [Line(points, index, label=labels[index]) for index, points in enumerate(curves.values())]
             panels.append(Panel(title, "k samples", lines, rate=metric == "pass_at_k", over_k=True))
     png(panels, path)
+
+
+def short_names(paths: Sequence[str]) -> list[str]:
+    """Return the ends of paths, as many folders of each as tell them apart."""
+    parts = [Path(path).parts for path in paths]
+    longest = max(map(len, parts))
+    kept = next((k for k in range(1, longest) if len({one[-k:] for one in parts}) == len(parts)), longest)
+    return ["/".join(one[-kept:]) for one in parts]
