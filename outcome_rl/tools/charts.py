@@ -132,7 +132,8 @@ def png(panels: Sequence[Panel], path: Path) -> None:
     for axes in figure.axes[len(panels) :]:
         axes.set_axis_off()
     place = {"loc": "outside lower center", "ncols": columns, "frameon": False, "fontsize": 8}
-    figure.legend(list(labels.values()), list(labels), **place)
+    for text in figure.legend(list(labels.values()), list(labels), **place).get_texts():
+        text.set_parse_math(False)  # names of files and methods are no formulas
     figure.savefig(path)
 
 

@@ -216,3 +216,8 @@ def test_a_picture_has_every_panel_and_one_entry_for_a_method(tmp_path: Path, dr
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["ucb"]
     with Image.open(tmp_path / "a.png") as picture:
         assert picture.convert("L").getextrema()[0] < 100  # something is drawn
+
+
+def test_the_name_of_a_file_is_no_formula(tmp_path: Path, drawn: list[Figure]) -> None:
+    png([Panel("diff@k", "k samples", [Line([(1, 1.0)], 0, label=r"a$\frac{b$.jsonl")])], tmp_path / "picture.png")
+    assert [text.get_text() for text in drawn[-1].legends[0].get_texts()] == [r"a$\frac{b$.jsonl"]

@@ -20,6 +20,7 @@ from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.settings import Setting, needing_user, settings_of, with_values, yaml_text
 
 _METHOD = ("exploration.adv_estimator", "exploration.bonus")
+_MAX_VALUES = 100_000  # of a file
 
 
 def load_config(
@@ -110,6 +111,12 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
         super().__init__(text)
         self.deep_construct = True  # an alias inside its own value is then an error
 
+    def get_single_node(self) -> Any:
+        node = super().get_single_node()
+        if node is not None and _number_of_values(node, {}) > _MAX_VALUES:
+            raise yaml.constructor.ConstructorError(f"aliases make more than {_MAX_VALUES:,} values of it")
+        return node
+
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         keys: list[Any] = []
         for key_node, _ in node.value:
@@ -119,6 +126,16 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
                 raise yaml.constructor.ConstructorError(f"the key {key!r} occurs twice, the second time on line {line}")
             keys.append(key)
         return super().construct_mapping(node, deep)
+
+
+def _number_of_values(node: Any, known: dict[int, int]) -> int:
+    """Return how many values a node stands for; a few lines of aliases to aliases would stand for more than fit."""
+    if id(node) not in known:
+        known[id(node)] = 1  # meanwhile, for a value that contains itself
+        inner = node.value if isinstance(node, yaml.CollectionNode) else []
+        parts = [part for item in inner for part in (item if isinstance(item, tuple) else [item])]
+        known[id(node)] += sum(_number_of_values(part, known) for part in parts)
+    return known[id(node)]
 
 
 def _parse_yaml(text: str | bytes, subject: str) -> Any:

@@ -263,8 +263,9 @@ def test_a_group_of_one_with_ucb_mean_says_why() -> None:
         "&m {model: *m}",
         "model: &m [*m]",
         "model: !!python/object/apply:os.getcwd []",
+        "a0: &a0 {b: 1}\n" + "".join(f"a{i}: &a{i} {{b: *a{i - 1}, c: *a{i - 1}}}\n" for i in range(1, 40)),
     ],
-    ids=range(8),
+    ids=range(9),
 )
 def test_files_that_are_not_yaml_are_named(text: str, tmp_path: Path) -> None:
     path = tmp_path / "broken.yaml"
