@@ -319,9 +319,7 @@ WRITTEN: dict[str, st.SearchStrategy[Meant]] = {
         _forms(_SMALL, "@"), _forms(_SMALL, "x + y = @", "y + x = @").map(lambda case: (case[0], ("sum", case[1])))
     ),
     "units in other languages": _forms(_SMALL, "@", "@元", r"@\text{元}", "共@个", "@种", "@次"),
-    "decorations": _forms(_SMALL, "@", "@。", r"@ \checkmark", r"@ \blacksquare", "~@~", r"@\tag{1}", r"@\hspace{1cm}"),
-    "choices and their texts": _forms(
-        st.sampled_from(CHOICES), "@", "(@)", "[@]", "@) 12", "@. Oxygen", "Option @: Oxygen"
-    ),
+    "decorations": _forms(_SMALL, "@", r"@ \checkmark", r"@ \blacksquare", "~@~", r"@\tag{1}", r"@\hspace{1cm}"),
+    "choices and their texts": _forms(st.sampled_from(CHOICES), "@", "(@)", "@) 12", "@. Oxygen"),
     "escapes": _forms(_SMALL, "@", r"\$@", r"\\$@", "$@$", r"@\%", r"@\\%"),
 }

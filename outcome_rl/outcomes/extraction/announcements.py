@@ -107,13 +107,13 @@ CLOSING = re.compile(rf"(?<=[\w$)}}])\s*(?:{_words('closing')})\s*\Z")
 REST = re.compile(rf"[\s$)]*+(?:{_words('closing')})?[\s.。।!！۔$)]*+\Z")
 # `C is the correct answer`, `We get 18 as the answer`, `Option C is correct`: what stands before the subject.
 BEFORE = re.compile(
-    r"(?:(?:(?<![\w.])([A-J]|\([A-J]\)|[-−]?[$€£]?[0-9][0-9,./]*)|\$([^$\n]+)\$)\)?\s+(?:is|as|must be)\s+(?:the|my)"
-    r"\s+(?:(?:final|correct|right|best)\s+)?|(?i:option|choice)\s+\(?([A-J])\)?\s+(?:is|must be)\s+)\Z"
+    r"(?:(?:(?<![\w.])([A-J]|\([A-J]\)|[-−]?[$€£]?[0-9][0-9,./]*)|\$([^$\n]+)\$)\)?\s+(?:is|as|must be)(?: indeed)?"
+    r"\s+(?:the|my)\s+(?:(?:final|correct|right|best)\s+)?|(?i:option|choice)\s+\(?([A-J])\)?\s+(?:is|must be)\s+)\Z"
 )
 # Of `20 * 2 = 40` the right side is the answer.
-_CALCULATION = r"(?=(?:[0-9,() ]|\.[0-9])+[-+*×÷])(?:(?:[-+*/×÷0-9,() ]|\.[0-9])++=)++\s*"
+CALCULATION = r"(?=(?:[0-9,() ]|\.[0-9])+[-+*×÷])(?:(?:[-+*/×÷0-9,() ]|\.[0-9])++=)++\s*"
 HEAD = re.compile(
-    rf"(?i)(?:(?:{_words('head')}|\\text(?:bf)?\{{|\{{|[:=~≈,]|\\approx)\s*)*+(?:{_CALCULATION})?"
+    rf"(?i)(?:(?:{_words('head')}|\\text(?:bf)?\{{|\{{|[:=~≈,]|\\approx)\s*)*+(?:{CALCULATION})?"
     r"(?=[-−+$€£\\(\[{0-9]|(?-i:[A-HJ])\b)"
 )
 # What is said after a value.

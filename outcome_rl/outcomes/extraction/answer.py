@@ -61,11 +61,11 @@ def answer_at(response: str, start: int, end: int, source: AnswerSource) -> Answ
     goes_on = response[start:end].rstrip().endswith((",...", ", ..."))  # a list, `1, 2, ...`
     start, end = stripped(response, start, end, None, None if goes_on else _EMPHASIS + ".,;:!。，；：")
     if choice := _MARKED_CHOICE.fullmatch(response, start, end):
-        start, end = choice.span(1)
+        start, end = choice.span(choice.lastindex or 0)
     return Answer(response[start:end], start, end, source) if start < end else None
 
 
-_MARKED_CHOICE = re.compile(r"\([\s*]+([A-J])[\s*]+\)")  # `(**C**)`
+_MARKED_CHOICE = re.compile(r"\([\s*]+([A-J])[\s*]+\)|\[([A-J])\]")  # `(**C**)`, `[C]`
 _EMPHASIS = "*_`" + whitespace + "\xa0\u2009\u202f\u3000"
 
 

@@ -3,7 +3,7 @@
 import re
 from itertools import pairwise
 
-from outcome_rl.outcomes.extraction.announcements import CONCLUSION
+from outcome_rl.outcomes.extraction.announcements import CALCULATION, CONCLUSION
 from outcome_rl.outcomes.extraction.answer import DIGIT, NAME, SENTENCE_END, UNSETTLED, Answer, answer_at, bare, moved
 
 _VERB = r"\b(?:is|are|equals?|es|son|est|sont|é|são|ist|sind)\b|[=是为多少]|等于"
@@ -25,7 +25,7 @@ _LISTED = re.compile(rf"\s*(?:[,;]\s*(?:(?:and|or)\s+)?|(?:and|or)\s+)(?:{NAME})
 # `The area is 21 square units.`, `The sum of the numbers is 12.`: a value, and at most a unit behind it.
 _STATEMENT = re.compile(
     r"\s*The (?:(?:[A-Za-z'’-]+|\$[^$\n]+\$) ){1,14}(?:(?:is|are)(?: equal to)?|equals) "
-    rf"(?:{_QUANTITY})(?: (?:square )?[A-Za-z]+)?\s*[.!。]"
+    rf"(?:{CALCULATION})?(?:{_QUANTITY})(?: (?!of\b)[A-Za-z/²³]+){{0,3}}\s*[.!。]"
 )
 _MAX_CONCLUSION = 300
 _STOP = re.compile(r"[.!。！।۔$)*]|.\s*[*_]")  # emphasis closes a sentence, too
