@@ -29,17 +29,31 @@ from outcome_rl.outcomes.canonical.arithmetic import (
     simplified,
 )
 from outcome_rl.outcomes.canonical.functions import FUNCTIONS, OPERATORS
-from outcome_rl.outcomes.canonical.lexer import TooLarge
-from outcome_rl.outcomes.canonical.trees import Tree, names_in, nodes, subtrees
+from outcome_rl.outcomes.canonical.lexer import NotUnderstood, TooLarge
+from outcome_rl.outcomes.canonical.trees import (
+    Apply,
+    Call,
+    Constant,
+    Name,
+    Negative,
+    Power,
+    Product,
+    Quotient,
+    Rational,
+    Signed,
+    Sum,
+    Tree,
+    names_in,
+    nodes,
+)
 
 MAX_WORK = 12_000
 POINTS = 4
 MAX_TURNS = 1 << 12
 _MAX_EXPONENT_BITS = 20
 _HALF = Fraction(1, 2)
-_I: Tree = ("constant", "i")
-_PI: Tree = ("constant", "pi")
-_ONE: Tree = ("number", Fraction(1))
+_ONE = Fraction(1)
+_I, _PI = Constant("i"), Constant("pi")
 
 
 class Evaluator:
@@ -81,32 +95,34 @@ class Evaluator:
 
     def value(self, tree: Tree, point: int) -> Number:
         """Return the value at one of the points."""
-        operator = tree[0]
-        if operator == "number":
-            return bounded(tree[1])
-        if operator == "name":
-            return variable(tree[1], point)
-        if operator == "constant":
-            context = mp()
-            return context.j * 1 if tree[1] == "i" else (context.pi if tree[1] == "pi" else context.e) * 1
-        if operator == "call":
-            return self._call(tree[1], tree[2:], point)
-        if operator == "^":
-            if not self._has_variables or any(node[0] in ("name", "call", "apply") for node in nodes(tree)):
-                return self._power(tree[1], tree[2], point)
-            if tree not in self._constants:
-                self._constants[tree] = self._power(tree[1], tree[2], point)
-            return self._constants[tree]
-        if operator == "*":
-            return self._product(tree, point)
-        if operator == "/":
-            return self._work_on("*", [self.value(tree[1], point), self._inverse(tree[2], point)])
-        operands = [self.value(part, point) for part in subtrees(tree)]
-        if operator == "neg":
-            return -operands[0]
-        if operator == "apply":
-            return self._unknown(tree[1], list(map(rounded, operands)), point)
-        return self._work_on(operator, operands)
+        match tree:
+            case Rational(value):
+                return bounded(value)
+            case Name(name):
+                return variable(name, point)
+            case Constant(name):
+                context = mp()
+                return {"i": context.j, "pi": context.pi, "e": context.e}[name] * 1
+            case Call(name, operands):
+                return self._call(name, operands, point)
+            case Power(base, exponent):
+                if not self._has_variables or any(isinstance(node, Name | Call | Apply) for node in nodes(tree)):
+                    return self._power(base, exponent, point)
+                if tree not in self._constants:
+                    self._constants[tree] = self._power(base, exponent, point)
+                return self._constants[tree]
+            case Product(factors):
+                return self._product(factors, point)
+            case Quotient(top, bottom):
+                return self._work_on("*", [self.value(top, point), self._inverse(bottom, point)])
+            case Sum(terms):
+                return self._work_on("+", [self.value(term, point) for term in terms])
+            case Negative(part):
+                return -self.value(part, point)
+            case Apply(name, operands):
+                return self._unknown(name, [rounded(self.value(operand, point)) for operand in operands], point)
+            case Signed():
+                raise NotUnderstood("a sign of two")
 
     def _work_on(self, operator: str, operands: list[Number]) -> Number:
         work, function = OPERATORS[operator]
@@ -114,17 +130,17 @@ class Evaluator:
         self._spend((2 + sum(map(bits, operands)) // 16 if exact else work) * (len(operands) - 1))
         return reduce(function, operands)
 
-    def _product(self, tree: Tree, point: int) -> Number:
-        if not self._has_variables or not any(map(_is_joined, tree[1:])):
-            return self._work_on("*", [self.value(part, point) for part in tree[1:]])
-        times = Counter(tree[1:])
+    def _product(self, factors: tuple[Tree, ...], point: int) -> Number:
+        if not self._has_variables or not any(map(_is_joined, factors)):
+            return self._work_on("*", [self.value(factor, point) for factor in factors])
+        times = Counter(factors)
         return self._work_on("*", [self._rational_power(part, Fraction(times[part]), point) for part in times])
 
     def _inverse(self, tree: Tree, point: int) -> Number:
         """Return 1 over a value; of a root as a power, so that `1/\\sqrt x` is `\\sqrt x/x`."""
-        if self._has_variables and tree[0] in ("*", "^") and any(map(_is_joined, (tree, *tree[1:]))):
+        if self._has_variables and (isinstance(tree, Power) or _holds_joined(tree)):
             return self._rational_power(tree, Fraction(-1), point)
-        return self._work_on("/", [Fraction(1), self.value(tree, point)])
+        return self._work_on("/", [_ONE, self.value(tree, point)])
 
     def _call(self, name: str, operands: tuple[Tree, ...], point: int) -> Number:
         if name in _JOINED and any(map(names_in, operands)):
@@ -166,7 +182,7 @@ class Evaluator:
     def _is_constant(self, tree: Tree) -> bool:
         return not names_in(tree) or len(set(map(rounded, self.values(tree)))) == 1
 
-    def _profile(self, tree: Tree, scale: Number = _ONE[1]) -> list[str]:
+    def _profile(self, tree: Tree, scale: Number = _ONE) -> list[str]:
         """Return the values at all points, divided by `scale`, as text; equal functions have equal ones."""
         return [rounded(divide(value, scale)) for value in self.values(tree)]
 
@@ -184,13 +200,13 @@ class Evaluator:
 
     def _exponent(self, tree: Tree) -> Fraction | None:
         """Return the rational exponent of a power; None of anything else."""
-        if tree[0] != "^" or names_in(tree[2]):
+        if not isinstance(tree, Power) or names_in(tree.exponent):
             return None
-        exponent = simplified(self.value(tree[2], 0))
+        exponent = simplified(self.value(tree.exponent, 0))
         return exponent if type(exponent) is Fraction else None
 
     def _power(self, base: Tree, exponent: Tree, point: int) -> Number:
-        rational = self._exponent(("^", base, exponent)) if self._has_variables else None
+        rational = self._exponent(Power(base, exponent)) if self._has_variables else None
         if rational is not None and names_in(base):
             return self._rational_power(base, rational, point)
         if not self._has_variables or not names_in(base) or self._is_constant(base):
@@ -206,22 +222,24 @@ class Evaluator:
         """u^r of a function u: of powers, products and absolute values by the rules that hold for all real numbers."""
         if exponent == 1:
             return self.value(base, point)
-        if base[0] in ("*", "/") and exponent.denominator == 1:
-            factors = [self._rational_power(part, exponent, point) for part in base[1 : 2 if base[0] == "/" else None]]
-            if base[0] == "/":
-                factors.append(self._rational_power(base[2], -exponent, point))
-            return self._work_on("*", factors)
-        if base[0] == "*" and len(set(base[1:])) == 1:
-            base = ("^", base[1], ("number", Fraction(len(base) - 1)))
+        if exponent.denominator == 1:
+            match base:
+                case Product(parts):
+                    return self._work_on("*", [self._rational_power(part, exponent, point) for part in parts])
+                case Quotient(top, bottom):
+                    parts = self._rational_power(top, exponent, point), self._rational_power(bottom, -exponent, point)
+                    return self._work_on("*", [*parts])
+        if isinstance(base, Product) and len(set(base.parts)) == 1:
+            base = Power(base.parts[0], Rational(Fraction(len(base.parts))))
         inner = self._exponent(base)
-        if inner is not None and _I not in nodes(base):
+        if inner is not None and isinstance(base, Power) and _I not in nodes(base):
             is_absolute = inner.numerator % 2 == 0 and exponent.denominator % 2 == 0  # the root of a square
-            root = ("call", "abs", base[1]) if is_absolute else base[1]
+            root = Call("abs", (base.base,)) if is_absolute else base.base
             if inner * exponent == 0:
                 return Fraction(1)
             return self._rational_power(root, inner * exponent, point)
-        if base[:2] == ("call", "abs") and exponent.numerator % 2 == 0 and _I not in nodes(base):
-            return self._rational_power(base[2], exponent, point)
+        if isinstance(base, Call) and base.name == "abs" and exponent.numerator % 2 == 0 and _I not in nodes(base):
+            return self._rational_power(base.parts[0], exponent, point)
         if exponent.denominator == 1 or self._is_constant(base):
             return self._work_on("^", [self.value(base, point), exponent])
         return self._root(base, exponent, point)
@@ -241,13 +259,17 @@ class Evaluator:
 
 _JOINED = frozenset(("abs", "floor", "ceil", "ln", "log", "lg", "arcsin", "arccos", "arctan"))
 _OTHER_FUNCTIONS: dict[str, Callable[[Tree], Tree]] = {
-    "ceil": lambda u: ("neg", ("call", "floor", ("neg", u))),
-    "arccos": lambda u: ("+", ("*", ("number", _HALF), _PI), ("neg", ("call", "arcsin", u))),
+    "ceil": lambda u: Negative(Call("floor", (Negative(u),))),
+    "arccos": lambda u: Sum((Product((Rational(_HALF), _PI)), Negative(Call("arcsin", (u,))))),
 }
 
 
-def _is_joined(tree: object) -> bool:
-    return isinstance(tree, tuple) and (tree[0] == "^" or tree[:2] == ("call", "abs"))
+def _is_joined(tree: Tree) -> bool:
+    return isinstance(tree, Power) or (isinstance(tree, Call) and tree.name == "abs")
+
+
+def _holds_joined(tree: Tree) -> bool:
+    return isinstance(tree, Product) and any(map(_is_joined, tree.parts))
 
 
 def function_key(tag: str, keys: list[str]) -> str:

@@ -4,7 +4,7 @@ import re
 
 from outcome_rl.outcomes.canonical.lexer import Incomparable, NotUnderstood, Tokens, closing, split, top_level, trimmed
 from outcome_rl.outcomes.canonical.parser import parse_expression
-from outcome_rl.outcomes.canonical.trees import Tree
+from outcome_rl.outcomes.canonical.trees import Apply, Constant, Name, Product, Quotient, Rational, Tree
 
 EQUAL = "="
 _DENIES = re.compile(
@@ -46,12 +46,13 @@ def _single_label(tokens: Tokens) -> str | None:
         tree = parse_expression(tokens)
     except (NotUnderstood, Incomparable):
         return None
-    if tree == ("constant", "i") or tree == ("constant", "e"):
-        return str(tree[1])
-    if tree[0] == "apply" and all(part[0] in ("name", "number") for part in tree[2:]):  # `f^{-1}(x)`
-        return str(tree[1])
-    sides = tree[1:] if tree[0] == "/" else (tree,)
-    labels = [str(side[1]) if side[0] == "name" else _segment(side) for side in sides]
+    match tree:
+        case Constant("i" | "e"):
+            return tree.name
+        case Apply(name, parts) if all(isinstance(part, Name | Rational) for part in parts):  # `f^{-1}(x)`
+            return name
+    sides = (tree.top, tree.bottom) if isinstance(tree, Quotient) else (tree,)
+    labels = [side.name if isinstance(side, Name) else _segment(side) for side in sides]
     if len(labels) > 1 and not all(label[:1].isupper() for label in labels):
         return None  # `a/b = 2` is an equation
     return "/".join(labels) if all(labels) else None
@@ -76,7 +77,9 @@ def is_segment(tree: Tree) -> bool:
 
 def _segment(tree: Tree) -> str:
     """Return the name of a segment between two points, such as `AB`; empty for anything else."""
-    if tree[0] == "name" and len(tree[1]) == 1 and tree[1].isupper():
-        return str(tree[1])
-    letters = [_segment(part) if part[0] == "name" else "" for part in tree[1:]] if tree[0] == "*" else []
+    if isinstance(tree, Name):
+        return tree.name if len(tree.name) == 1 and tree.name.isupper() else ""
+    letters = (
+        [_segment(part) if isinstance(part, Name) else "" for part in tree.parts] if isinstance(tree, Product) else []
+    )
     return "".join(letters) if all(letters) else ""

@@ -4,9 +4,9 @@ import re
 from fractions import Fraction
 
 from outcome_rl.outcomes.canonical.lexer import Incomparable, Token, TokenReader
-from outcome_rl.outcomes.canonical.trees import Tree
+from outcome_rl.outcomes.canonical.trees import Rational, Sum, Tree
 
-ONE: Tree = ("number", Fraction(1))
+ONE = Rational(Fraction(1))
 CLOSE = Token("symbol", ")")
 _EULER = re.compile("(?!1e)[0-9]+e[-+][1-9][0-9]*")
 _BEFORE_NUMBERS = frozenset((r"\pm", r"\mp", r"\times", r"\cdot", r"\div", r"\lfloor", r"\lceil"))
@@ -19,7 +19,7 @@ class NumberReader(TokenReader):
         """Parse a number or a mixed number."""
         if _EULER.fullmatch(text):
             raise Incomparable("a power of ten, or a multiple of e and a number")
-        value = ("number", _number(text))
+        value = Rational(_number(text))
         if not text.isdigit() or self.next.text not in (" ", r"\frac"):
             return value
         before = self.peek(-2)
@@ -27,7 +27,7 @@ class NumberReader(TokenReader):
         if is_start or before.text in _BEFORE_NUMBERS:
             start = self.position
             if (fraction := self.proper_fraction()) is not None:
-                return ("+", value, fraction)
+                return Sum((value, fraction))
             self.position = start
         return value
 
@@ -36,7 +36,7 @@ class NumberReader(TokenReader):
         spaced = self.accept(" ", r"\frac") == " "
         top = self.integer(one_digit=not spaced)
         bottom = self.integer(one_digit=not spaced) if not spaced or self.accept("/") else None
-        return None if top is None or bottom is None or top >= bottom else ("number", Fraction(top, bottom))
+        return None if top is None or bottom is None or top >= bottom else Rational(Fraction(top, bottom))
 
     def integer(self, one_digit: bool) -> int | None:
         braced = self.accept("{")

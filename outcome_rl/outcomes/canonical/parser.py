@@ -23,10 +23,23 @@ from outcome_rl.outcomes.canonical.lexer import (
 )
 from outcome_rl.outcomes.canonical.notations import clock_key
 from outcome_rl.outcomes.canonical.numbers import CLOSE, ONE, NumberReader
-from outcome_rl.outcomes.canonical.trees import Tree
+from outcome_rl.outcomes.canonical.trees import (
+    Apply,
+    Call,
+    Constant,
+    Name,
+    Negative,
+    Power,
+    Product,
+    Quotient,
+    Rational,
+    Signed,
+    Sum,
+    Tree,
+)
 
 TRIGONOMETRIC = ("sin", "cos", "tan", "cot", "sec", "csc")
-_TWO: Tree = ("number", Fraction(2))
+_TWO = Rational(Fraction(2))
 
 
 def parse_expression(tokens: Tokens) -> Tree:
@@ -79,7 +92,7 @@ class _Parser(NumberReader):
         terms = [_signed(self.accept("+", "-", r"\pm", r"\mp") or "+", self.product())]
         while sign := self.accept("+", "-", r"\pm", r"\mp"):
             terms.append(_signed(sign, self.product()))
-        return terms[0] if len(terms) == 1 else ("+", *terms)
+        return terms[0] if len(terms) == 1 else Sum(tuple(terms))
 
     def product(self) -> Tree:
         factors = [self.signed_power()]
@@ -91,7 +104,7 @@ class _Parser(NumberReader):
             elif quotient := self.accept("/", r"\div", ":", "÷"):
                 if quotient == ":" and clock_key("".join(self.peek(i).text for i in (-2, -1, 0))):
                     raise Incomparable("a time or a ratio")
-                factors.append(("/", ONE, self.signed_power()))
+                factors.append(Quotient(ONE, self.signed_power()))
             elif self.begins_factor():
                 self.accept(" ")
                 has_bars = self.next.text == "|"
@@ -100,10 +113,11 @@ class _Parser(NumberReader):
                     raise Incomparable("bars that may divide")  # `a|b|c`: a divides b, which divides c
             else:
                 break
-        if len(factors) == 2 and factors[1][:2] == ("/", ONE):
-            return ("/", factors[0], factors[1][2])
+        match factors:
+            case [top, Quotient(top=one, bottom=bottom)] if one == ONE:
+                return Quotient(top, bottom)
         _check_order(factors, has_cross)
-        return factors[0] if len(factors) == 1 else ("*", *factors)
+        return factors[0] if len(factors) == 1 else Product(tuple(factors))
 
     def begins_factor(self) -> bool:
         """Whether the next token begins a factor without a sign of multiplication."""
@@ -138,27 +152,27 @@ class _Parser(NumberReader):
                 self.descend()
                 if self.next.text == "!":  # `n!!` is no factorial of a factorial
                     raise self.refusal()
-                tree = ("call", "factorial", tree)
+                tree = Call("factorial", (tree,))
             elif self.accept("%"):
                 pass
             elif self.next.kind == "unit":
-                if self.in_trigonometric or tree[0] in ("name", "apply"):  # `\sin 30 degrees`, `x_1 cm`
+                if self.in_trigonometric or isinstance(tree, Name | Apply):  # `\sin 30 degrees`, `x_1 cm`
                     raise self.refusal()
                 self.position += 1
             elif self.degrees():
                 if self.in_trigonometric:
                     self.descend()
-                    tree = ("*", tree, _DEGREE)
+                    tree = Product((tree, _DEGREE))
             elif self.accept("^"):
-                if tree[0] in ("name", "apply") and self.is_bracketed_index():  # `y^{(4)}` is a derivative
+                if isinstance(tree, Name | Apply) and self.is_bracketed_index():  # `y^{(4)}` is a derivative
                     raise self.refusal()
                 exponent = self.argument()
-                if tree[0] == "name":  # `v^2_0`
-                    tree = ("name", tree[1] + self.subscript())
+                if isinstance(tree, Name):  # `v^2_0`
+                    tree = Name(tree.name + self.subscript())
                 self.descend()
                 if self.next.text == "^":  # TeX refuses `2^3^2`
                     raise self.refusal()
-                tree = ("^", tree, exponent)
+                tree = Power(tree, exponent)
             else:
                 self.depth = depth
                 return tree
@@ -187,7 +201,7 @@ class _Parser(NumberReader):
         if kind == "name" or (kind == "command" and text[1:] in (*GREEK, "pi")):
             self.position += 1
             is_constant = text in ("e", "i", r"\pi")
-            return _signed(sign, ("constant", text.strip("\\")) if is_constant else ("name", text))
+            return _signed(sign, Constant(text.strip("\\")) if is_constant else Name(text))
         return _signed(sign, self.primary())
 
     def digit_argument(self) -> Tree:
@@ -215,7 +229,7 @@ class _Parser(NumberReader):
             if self.next.text == "|":  # `||x||` is a norm
                 raise self.refusal()
             self.in_bars += 1
-            tree = ("call", "abs", self.closed(text))
+            tree = Call("abs", (self.closed(text),))
             self.in_bars -= 1
         else:
             self.position -= 1
@@ -244,7 +258,7 @@ class _Parser(NumberReader):
 
     def name(self, text: str) -> Tree:
         if text in ("e", "i") and self.next.text != "_":
-            return ("constant", text)
+            return Constant(text)
         if text == "d" and self.next.kind == "name" and self.is_denominator():  # `dy/dx`
             raise self.refusal()
         return self.applied(text + self.subscript())
@@ -263,11 +277,11 @@ class _Parser(NumberReader):
                 raise self.refusal()
             exponent = self.argument()
             if self.next.text == "(":
-                return ("apply", f"{name}^{exponent}", *self.arguments())
+                return Apply(f"{name}^{exponent}", self.arguments())
             self.position = start
         if self.next.text == "(" and (usual or self.is_bracket_of_atoms()):
-            return ("apply", name, *self.arguments())
-        return ("name", name)
+            return Apply(name, self.arguments())
+        return Name(name)
 
     def is_denominator(self) -> bool:
         """Whether the token before the next one begins a denominator."""
@@ -281,7 +295,7 @@ class _Parser(NumberReader):
         are_atoms = all(kind in ("number", "name") or text[1:] in GREEK for kind, text in inside[::2])
         return is_list and are_atoms and self.peek(len(inside) + 1) == CLOSE
 
-    def arguments(self) -> list[Tree]:
+    def arguments(self) -> tuple[Tree, ...]:
         """Parse the arguments of a function, in brackets."""
         self.expect("(")
         in_bars, self.in_bars = self.in_bars, 0
@@ -290,18 +304,18 @@ class _Parser(NumberReader):
             trees.append(self.sum())
         self.expect(")")
         self.in_bars = in_bars
-        return trees
+        return tuple(trees)
 
     def command(self, name: str) -> Tree:
         if name == "pi":  # `\pi(x)` counts primes
             counts = self.next.text == "(" and self.peek(1).kind == "name" and self.peek(2) == CLOSE
-            return ("apply", "pi", *self.arguments()) if counts else ("constant", "pi")
+            return Apply("pi", self.arguments()) if counts else Constant("pi")
         if name in GREEK:
             return self.applied(f"\\{name}{self.subscript()}")
         if name == "frac":
-            return ("/", self.digit_argument(), self.digit_argument())
+            return Quotient(self.digit_argument(), self.digit_argument())
         if name == "binom":
-            return ("call", "binomial", self.digit_argument(), self.digit_argument())
+            return Call("binomial", (self.digit_argument(), self.digit_argument()))
         if name == "sqrt":
             return self.root()
         if name in FUNCTION_NAMES:
@@ -310,7 +324,7 @@ class _Parser(NumberReader):
             return self.called(CALLED[name])
         if name in ("lfloor", "lceil"):
             tree = self.closed("\\r" + name[1:])
-            return ("call", name[1:], tree)
+            return Call(name[1:], (tree,))
         self.position -= 1
         raise self.refusal()
 
@@ -318,16 +332,16 @@ class _Parser(NumberReader):
         """Parse a function in the notation of computer algebra: `binomial(n, k)`, `Abs(x)`."""
         operands = self.arguments()
         if name == "root" and self.next.text == "(":  # `root(3)(2)`, as AsciiMath has it
-            operands = [*self.arguments(), *operands]
+            operands = (*self.arguments(), *operands)
         if len(operands) != (2 if name in ("binomial", "root") else 1):
             raise NotUnderstood(f"{name} of {len(operands)} arguments")
-        return ("^", operands[0], ("/", ONE, operands[1])) if name == "root" else ("call", name, *operands)
+        return Power(operands[0], Quotient(ONE, operands[1])) if name == "root" else Call(name, operands)
 
     def root(self) -> Tree:
-        degree = _TWO
+        degree: Tree = _TWO
         if self.accept("["):
             degree = self.closed("]")
-        return ("^", self.argument(), ("/", ONE, degree))
+        return Power(self.argument(), Quotient(ONE, degree))
 
     def function(self, name: str) -> Tree:
         exponent, base = None, None
@@ -343,14 +357,14 @@ class _Parser(NumberReader):
         self.in_trigonometric += name in TRIGONOMETRIC
         operand = self.operand()
         self.in_trigonometric -= name in TRIGONOMETRIC
-        if exponent == ("neg", ONE):
+        if exponent == Negative(ONE):
             if f"arc{name}" not in FUNCTION_NAMES:
                 raise NotUnderstood(f"the inverse of {name}, or 1 over it")
-            return ("call", f"arc{name}", operand)
-        call: Tree = ("call", name, operand)
+            return Call(f"arc{name}", (operand,))
+        call: Tree = Call(name, (operand,))
         if base is not None:
-            call = ("/", ("call", "ln", operand), ("call", "ln", base))
-        return call if exponent is None else ("^", call, exponent)
+            call = Quotient(Call("ln", (operand,)), Call("ln", (base,)))
+        return call if exponent is None else Power(call, exponent)
 
     def operand(self) -> Tree:
         """Read the argument of a function: a bracket, or the product up to a sign, a bracket or another function.
@@ -363,19 +377,19 @@ class _Parser(NumberReader):
             tree = self.primary()
             if opening == "|" and self.next.text == "^":
                 raise Incomparable("a power behind the bars of a function's argument")
-            return _signed(sign, ("*", tree, _DEGREE) if self.degrees() else tree)
+            return _signed(sign, Product((tree, _DEGREE)) if self.degrees() else tree)
         factors = [self.power()]
         while opening != "{" and self.begins_factor() and self.next.text not in ("(", "{", "|"):
             if self.next.text[1:] in FUNCTION_NAMES:
                 break
             self.accept(" ")
             factors.append(self.power())
-        return _signed(sign, factors[0] if len(factors) == 1 else ("*", *factors))
+        return _signed(sign, factors[0] if len(factors) == 1 else Product(tuple(factors)))
 
 
 _FUNCTION_LETTERS = frozenset("fghFGHP") | {rf"\{name}" for name in ("phi", "varphi", "psi", "sigma", "Gamma", "zeta")}
 _BEFORE_DIGITS = frozenset((")", "|", "'", r"\pi", *(f"\\{name}" for name in GREEK)))
-_DEGREE: Tree = ("/", ("constant", "pi"), ("number", Fraction(180)))
+_DEGREE = Quotient(Constant("pi"), Rational(Fraction(180)))
 _OTHER_COMMANDS = ("pi", "frac", "binom", "sqrt", "lfloor", "lceil")
 FACTOR_COMMANDS = frozenset((*GREEK, *FUNCTION_NAMES, *CALLED, *_OTHER_COMMANDS))
 
@@ -384,7 +398,7 @@ def _check_order(factors: list[Tree], has_cross: bool) -> None:
     """Refuse a product of what may be sets or matrices, whose order counts: `A \\times B`, `A^T B`, `AB^{-1}`."""
     capitals = list(map(_is_capital, factors))
     if sum(capitals) > 1 and (
-        any(factor[0] == "^" for factor, is_one in zip(factors, capitals, strict=True) if is_one)
+        any(isinstance(factor, Power) for factor, is_one in zip(factors, capitals, strict=True) if is_one)
         or (has_cross and all(capitals))
     ):
         raise Incomparable("matrices may not commute")
@@ -392,12 +406,13 @@ def _check_order(factors: list[Tree], has_cross: bool) -> None:
 
 def _is_capital(tree: Tree) -> bool:
     """Whether a factor is a name with a capital, its inverse, or any name's transpose."""
-    if tree[0] == "^" and tree[1][0] == "name":
-        return tree[2] == ("name", "T") or (tree[2] == ("neg", ONE) and _is_capital(tree[1]))
-    return bool(tree[0] == "name" and tree[1][0].isupper())
+    match tree:
+        case Power(Name() as base, exponent):
+            return exponent == Name("T") or (exponent == Negative(ONE) and _is_capital(base))
+    return isinstance(tree, Name) and tree.name[0].isupper()
 
 
 def _signed(sign: str, tree: Tree) -> Tree:
     if sign == "+":
         return tree
-    return ("neg", tree) if sign == "-" else ("pm", 1 if sign == r"\pm" else -1, tree)
+    return Negative(tree) if sign == "-" else Signed(1 if sign == r"\pm" else -1, tree)

@@ -24,7 +24,17 @@ from outcome_rl.outcomes.canonical.lexer import (
 )
 from outcome_rl.outcomes.canonical.notations import clock_key, word_key
 from outcome_rl.outcomes.canonical.parser import parse_expression
-from outcome_rl.outcomes.canonical.trees import Tree, names_in, nodes, with_sign, with_value
+from outcome_rl.outcomes.canonical.trees import (
+    Call,
+    Constant,
+    Negative,
+    Sum,
+    Tree,
+    names_in,
+    nodes,
+    with_name,
+    with_sign,
+)
 
 _ABOUT, _ELEMENT = r"\approx", r"\in"
 FLIPPED = {"<": ">", ">": "<", r"\leq": r"\geq", r"\geq": r"\leq", r"\neq": r"\neq"}
@@ -32,7 +42,7 @@ RELATIONS = frozenset((EQUAL, _ABOUT, _ELEMENT, *FLIPPED))
 _SET_SIGNS = (r"\cup", r"\cap", r"\setminus", r"\\")
 _SETS = frozenset(("(", "[", r"\{", r"\mathbb", r"\emptyset"))
 _SIGNS = (r"\pm", r"\mp")
-_PI: Tree = ("constant", "pi")
+_PI = Constant("pi")
 
 
 class Element(NamedTuple):
@@ -121,7 +131,7 @@ class _Reader:
         if len(sides) > 2:
             raise NotUnderstood("a chain of equations")
         left, right = map(self.parse, sides)
-        difference = ("+", left, ("neg", right))
+        difference = Sum((left, Negative(right)))
         at = self.evaluator.values(difference)
         if not any(at):
             return self.expression(left)
@@ -150,12 +160,13 @@ class _Reader:
 
     def solve(self, left: Tree, operator: str, right: Tree) -> RealSet:
         """Return the real solutions of a linear relation in one variable, or in its absolute value."""
-        if right[:2] == ("call", "abs"):
+        if isinstance(right, Call) and right.name == "abs":
             left, operator, right = right, FLIPPED[operator], left
-        if left[:2] == ("call", "abs") and not names_in(right) and operator != r"\neq":
-            sides = self.solve(left[2], operator, right), self.solve(left[2], FLIPPED[operator], ("neg", right))
-            return (intervals.union if operator in (">", r"\geq") else intervals.intersection)(sides)
-        zero = self.zero(("+", left, ("neg", right)))
+        match left:
+            case Call("abs", (inside,)) if not names_in(right) and operator != r"\neq":
+                sides = self.solve(inside, operator, right), self.solve(inside, FLIPPED[operator], Negative(right))
+                return (intervals.union if operator in (">", r"\geq") else intervals.intersection)(sides)
+        zero = self.zero(Sum((left, Negative(right))))
         if zero is None or not all(map(is_real, zero)):
             raise NotUnderstood("an inequality that is not linear")
         end, slope = zero
@@ -208,7 +219,7 @@ class _Reader:
         if not names:
             return number_element(self.evaluator.number(tree))
         if self.integer in names and _PI in nodes(tree):
-            renamed = with_value(tree, str(self.integer), ("name", "n")) if "n" not in names else tree
+            renamed = with_name(tree, str(self.integer), "n") if "n" not in names else tree
             return Element(f"over Z:{self.evaluator.key(renamed)}")
         return Element(self.evaluator.key(tree))
 

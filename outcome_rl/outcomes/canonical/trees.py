@@ -1,34 +1,130 @@
-r"""Expression trees of formulas, made by `parser`.
+"""Expression trees of formulas, made by `parser`. A sum or product is one node, however long."""
 
-A tree is a tuple `(operator, *operands)`: `("number", Fraction)`, `("name", "x_1")`, `("constant", "pi")`,
-`("+", a, b, ...)`, `("*", a, b, ...)`, `("/", a, b)`, `("^", a, b)`, `("neg", a)`, `("pm", sign, a)`,
-`("call", "sin", a)`, `("apply", "f", a, ...)` of an unknown function.
-"""
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
 
-from collections.abc import Iterator
-from typing import Any
 
-Tree = tuple[Any, ...]
+@dataclass(frozen=True, slots=True)
+class Rational:
+    """A number as it is written."""
+
+    value: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A variable: `x_1`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """One of pi, e and i."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """Terms, one after another."""
+
+    parts: "tuple[Tree, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """Factors, one after another."""
+
+    parts: "tuple[Tree, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Quotient:
+    """A fraction."""
+
+    top: "Tree"
+    bottom: "Tree"
+
+
+@dataclass(frozen=True, slots=True)
+class Power:
+    """A power or a root."""
+
+    base: "Tree"
+    exponent: "Tree"
+
+
+@dataclass(frozen=True, slots=True)
+class Negative:
+    """A term with a minus."""
+
+    part: "Tree"
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """A term with `\\pm`, 1, or `\\mp`, -1."""
+
+    sign: int
+    part: "Tree"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A known function."""
+
+    name: str
+    parts: "tuple[Tree, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """An unknown function: `f(x, y)`."""
+
+    name: str
+    parts: "tuple[Tree, ...]"
+
+
+Tree = Rational | Name | Constant | Sum | Product | Quotient | Power | Negative | Signed | Call | Apply
+
+
+def subtrees(tree: Tree) -> tuple[Tree, ...]:
+    match tree:
+        case Sum(parts) | Product(parts) | Call(_, parts) | Apply(_, parts):
+            return parts
+        case Quotient(one, other) | Power(one, other):
+            return one, other
+        case Negative(part) | Signed(_, part):
+            return (part,)
+    return ()
+
+
+def _mapped(function: Callable[[Tree], Tree], tree: Tree) -> Tree:
+    """Return the tree with a function applied to its subtrees."""
+    parts = tuple(map(function, subtrees(tree)))
+    match tree:
+        case Sum() | Product():
+            return type(tree)(parts)
+        case Call(name) | Apply(name):
+            return type(tree)(name, parts)
+        case Quotient() | Power() | Negative():
+            return type(tree)(*parts)
+    return tree
 
 
 def with_sign(tree: Tree, pm: int) -> Tree:
     """Return the tree with `\\pm` read as one of its signs."""
-    if tree[0] == "pm":
-        part = with_sign(tree[2], pm)
-        return part if tree[1] == pm else ("neg", part)
-    return tuple(with_sign(part, pm) if isinstance(part, tuple) else part for part in tree)
+    if isinstance(tree, Signed):
+        part = with_sign(tree.part, pm)
+        return part if tree.sign == pm else Negative(part)
+    return _mapped(lambda part: with_sign(part, pm), tree)
 
 
-def with_value(tree: Tree, name: str, value: Tree) -> Tree:
-    """Return the tree with a variable replaced."""
-    if tree == ("name", name):
-        return value
-    return tuple(with_value(part, name, value) if isinstance(part, tuple) else part for part in tree)
-
-
-def subtrees(tree: Tree) -> list[Tree]:
-    """Return the subtrees of a tree, without its names and signs."""
-    return [part for part in tree[1:] if isinstance(part, tuple)]
+def with_name(tree: Tree, name: str, other: str) -> Tree:
+    """Return the tree with a variable renamed."""
+    return Name(other) if tree == Name(name) else _mapped(lambda part: with_name(part, name, other), tree)
 
 
 def nodes(tree: Tree) -> Iterator[Tree]:
@@ -40,7 +136,7 @@ def nodes(tree: Tree) -> Iterator[Tree]:
 
 def names_in(tree: Tree) -> frozenset[str]:
     """Return the variables of a tree, and the unknown functions, as `f(`."""
-    if tree[0] == "name":
-        return frozenset((tree[1],))
-    unknown = (f"{tree[1]}(",) if tree[0] == "apply" else ()
+    if isinstance(tree, Name):
+        return frozenset((tree.name,))
+    unknown = (f"{tree.name}(",) if isinstance(tree, Apply) else ()
     return frozenset(unknown).union(*map(names_in, subtrees(tree)))

@@ -8,9 +8,24 @@ from hypothesis import strategies as st
 
 from outcome_rl.outcomes.canonical.lexer import MAX_TOKENS, NotUnderstood, TooLarge, closing, split, tokenize
 from outcome_rl.outcomes.canonical.parser import MAX_DEPTH, parse_expression
-from outcome_rl.outcomes.canonical.trees import Tree, names_in
+from outcome_rl.outcomes.canonical.trees import (
+    Apply,
+    Call,
+    Constant,
+    Name,
+    Negative,
+    Power,
+    Product,
+    Quotient,
+    Rational,
+    Signed,
+    Sum,
+    Tree,
+    names_in,
+    subtrees,
+)
 
-ONE, TWO, X, Y = ("number", Fraction(1)), ("number", Fraction(2)), ("name", "x"), ("name", "y")
+ONE, TWO, X, Y = Rational(Fraction(1)), Rational(Fraction(2)), Name("x"), Name("y")
 
 
 def read(text: str) -> Tree:
@@ -20,42 +35,42 @@ def read(text: str) -> Tree:
 @pytest.mark.parametrize(
     ("text", "tree"),
     [
-        ("2x", ("*", TWO, X)),
-        ("x/y", ("/", X, Y)),
-        ("1/2x", ("*", ONE, ("/", ONE, TWO), X)),
-        (r"\frac12", ("/", ONE, TWO)),
-        (r"\frac{1}2x", ("*", ("/", ONE, TWO), X)),
-        ("-x^2", ("neg", ("^", X, TWO))),
-        ("2^-x", ("^", TWO, ("neg", X))),
-        ("x--y", ("+", X, ("neg", ("neg", Y)))),
-        (r"x\pm y", ("+", X, ("pm", 1, Y))),
-        (r"x\mp y", ("+", X, ("pm", -1, Y))),
-        (r"\sin2x", ("call", "sin", ("*", TWO, X))),
-        (r"\sin x\cos y", ("*", ("call", "sin", X), ("call", "cos", Y))),
-        (r"\sin(x)y", ("*", ("call", "sin", X), Y)),
-        (r"\sin^2x", ("^", ("call", "sin", X), TWO)),
-        (r"\sin^{-1}x", ("call", "arcsin", X)),
-        (r"\log_2x", ("/", ("call", "ln", X), ("call", "ln", TWO))),
-        (r"\sqrt x", ("^", X, ("/", ONE, TWO))),
-        (r"\sqrt[x]{2}", ("^", TWO, ("/", ONE, X))),
-        ("|x|", ("call", "abs", X)),
-        ("|x|y", ("*", ("call", "abs", X), Y)),
-        ("x!", ("call", "factorial", X)),
-        ("x^2 2", ("*", ("^", X, TWO), TWO)),
-        ("x_1y", ("*", ("name", "x_1"), Y)),
-        ("x_{max}^2", ("^", ("name", "x_max"), TWO)),
-        ("x^2_1", ("^", ("name", "x_1"), TWO)),
-        ("x'", ("name", "x'")),
-        ("sqrt(x)", ("^", X, ("/", ONE, TWO))),
-        ("2pi", ("*", TWO, ("constant", "pi"))),
+        ("2x", Product((TWO, X))),
+        ("x/y", Quotient(X, Y)),
+        ("1/2x", Product((ONE, Quotient(ONE, TWO), X))),
+        (r"\frac12", Quotient(ONE, TWO)),
+        (r"\frac{1}2x", Product((Quotient(ONE, TWO), X))),
+        ("-x^2", Negative(Power(X, TWO))),
+        ("2^-x", Power(TWO, Negative(X))),
+        ("x--y", Sum((X, Negative(Negative(Y))))),
+        (r"x\pm y", Sum((X, Signed(1, Y)))),
+        (r"x\mp y", Sum((X, Signed(-1, Y)))),
+        (r"\sin2x", Call("sin", (Product((TWO, X)),))),
+        (r"\sin x\cos y", Product((Call("sin", (X,)), Call("cos", (Y,))))),
+        (r"\sin(x)y", Product((Call("sin", (X,)), Y))),
+        (r"\sin^2x", Power(Call("sin", (X,)), TWO)),
+        (r"\sin^{-1}x", Call("arcsin", (X,))),
+        (r"\log_2x", Quotient(Call("ln", (X,)), Call("ln", (TWO,)))),
+        (r"\sqrt x", Power(X, Quotient(ONE, TWO))),
+        (r"\sqrt[x]{2}", Power(TWO, Quotient(ONE, X))),
+        ("|x|", Call("abs", (X,))),
+        ("|x|y", Product((Call("abs", (X,)), Y))),
+        ("x!", Call("factorial", (X,))),
+        ("x^2 2", Product((Power(X, TWO), TWO))),
+        ("x_1y", Product((Name("x_1"), Y))),
+        ("x_{max}^2", Power(Name("x_max"), TWO)),
+        ("x^2_1", Power(Name("x_1"), TWO)),
+        ("x'", Name("x'")),
+        ("sqrt(x)", Power(X, Quotient(ONE, TWO))),
+        ("2pi", Product((TWO, Constant("pi")))),
         ("x%", X),
-        ("f(x)", ("apply", "f", X)),
-        ("1,234", ("number", Fraction(1234))),
-        ("1.5e3", ("number", Fraction(1500))),
-        ("5^{th}", ("number", Fraction(5))),
-        (r"5^\text{th}", ("number", Fraction(5))),
-        ("5cm", ("number", Fraction(5))),
-        (r"5\text{ cm}^2", ("number", Fraction(5))),
+        ("f(x)", Apply("f", (X,))),
+        ("1,234", Rational(Fraction(1234))),
+        ("1.5e3", Rational(Fraction(1500))),
+        ("5^{th}", Rational(Fraction(5))),
+        (r"5^\text{th}", Rational(Fraction(5))),
+        ("5cm", Rational(Fraction(5))),
+        (r"5\text{ cm}^2", Rational(Fraction(5))),
     ],
 )
 def test_trees(text: str, tree: Tree) -> None:
@@ -80,7 +95,7 @@ def test_the_lexer_splits_the_digits_of_a_fraction_as_tex_does() -> None:
 @given(st.integers(2, 390))
 def test_long_texts_make_wide_trees_not_deep_ones(length: int) -> None:
     def depth(tree: Tree) -> int:
-        return 1 + max((depth(part) for part in tree if isinstance(part, tuple)), default=0)
+        return 1 + max(map(depth, subtrees(tree)), default=0)
 
     for unit in (r"\pi", "+x", "/x", "-x", "!x"):
         text = "x" + unit * (length // len(unit))
