@@ -2,7 +2,7 @@
 
 Contents are written under a scratch name in the same folder, forced to disk, and then renamed, so that a kill, a full
 disk or a power failure leaves the old contents or the new ones. (The kernels' count snapshots do the same in
-`counts/snapshot.py`, because that package does not know this one.)
+`counts/snapshot.py`: that package does not know this one, and loads torch, which `outcome-rl --help` does not.)
 """
 
 import ctypes
