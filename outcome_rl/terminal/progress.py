@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from outcome_rl.terminal.text import printable
+from outcome_rl.terminal.text import on_one_line
 
 
 def only_our_progress() -> None:
@@ -18,7 +18,7 @@ def only_our_progress() -> None:
 @contextmanager
 def show_progress(label: str, unit: str) -> Iterator[Callable[[int, int], None]]:
     """Show a line that counts up on a terminal; elsewhere print lines, one at once and then one every ten seconds."""
-    in_place, label = sys.stderr.isatty(), printable(label)
+    in_place, label = sys.stderr.isatty(), on_one_line(label)
     begin, end, seconds = ("\r", "\x1b[K", 0.1) if in_place else ("", "\n", 10.0)
     shown_at = time.monotonic()
     print(f"{begin}{label} ...", end=end, file=sys.stderr, flush=True)

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from outcome_rl.files.atomic import write_json
-from outcome_rl.terminal.text import printable
+from outcome_rl.terminal.text import on_one_line
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: bool = False) -> None:
     """Print rows of cells in columns, aligned to the right for `numbers`, and an empty line after them."""
-    table = [[printable(cell) for cell in row] for row in (header, *rows)]
+    table = [[on_one_line(cell) for cell in row] for row in (header, *rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for row in table:
         cells = (cell.rjust(width) if numbers else cell.ljust(width) for cell, width in zip(row, widths, strict=True))

@@ -19,6 +19,11 @@ def printable(text: str) -> str:
     return "".join("\ufffd" if category(c) in _HIDDEN and c != "\n" else c for c in text)
 
 
+def on_one_line(text: str) -> str:
+    """Return printable text on one line, so that no name or text of others looks like a line of ours."""
+    return printable(" ".join(text.split()))
+
+
 @contextmanager
 def errors_on_one_line(*, debug: bool = False) -> Iterator[None]:
     """Print errors in files, options, data and installation as `error: ...` and exit with status 2, and end with status
@@ -41,5 +46,5 @@ def errors_on_one_line(*, debug: bool = False) -> Iterator[None]:
 
 def _one_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None:
-        return printable(f"{error.filename}: {error.strerror}")
-    return printable(" ".join(str(error).split()))
+        return on_one_line(f"{error.filename}: {error.strerror}")
+    return on_one_line(str(error))

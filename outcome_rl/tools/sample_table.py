@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from outcome_rl.terminal.text import printable
+from outcome_rl.terminal.text import on_one_line
 
 
 def print_samples(rows: Sequence[Mapping[str, Any]], console: Console | None = None) -> None:
@@ -36,7 +36,7 @@ def print_samples(rows: Sequence[Mapping[str, Any]], console: Console | None = N
 
 def _shortened(text: str, limit: int = 120, *, end: bool = False) -> str:
     """Return at most `limit` characters on one line, from the start or from the end."""
-    line = printable(" ".join(text.split()))
+    line = on_one_line(text)
     if len(line) <= limit:
         return line
     return "…" + line[-limit:] if end else line[:limit] + "…"

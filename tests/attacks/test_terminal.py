@@ -17,6 +17,8 @@ from rich.console import Console
 
 from outcome_rl import cli
 from outcome_rl.grpo.run.display import Display
+from outcome_rl.terminal.progress import show_progress
+from outcome_rl.terminal.tables import print_table
 from outcome_rl.terminal.text import printable
 from outcome_rl.tools.sample_table import print_samples
 
@@ -111,3 +113,11 @@ def test_a_terminal_without_unicode_ends_no_command(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     assert r"question \xe9" in done.stdout
+
+
+def test_a_name_makes_no_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(["run"], [["mine\nerror: forged"]])
+    with show_progress("mine\nerror: forged", "questions"):
+        pass
+    shown = capsys.readouterr()
+    assert not any(line.startswith("error") for line in (shown.out + shown.err).splitlines())
