@@ -7,7 +7,7 @@ tried; `Fields` gives other names. A row has
 - its samples: a list of texts, of messages, or of objects with a text or an extracted `answer`; or one of them;
 - a gold answer and a label or reward of each sample, where the file has them.
 
-`TOOLS` names the tool by fields that only its rows have; three of them need more than names (`_CONVERTED`).
+`TOOLS` names the tool by fields that only its rows have; four of them need more than names (`_CONVERTED`).
 
 The field `answer` of a sample is the answer that its source extracted (null: none). It is used unchanged, because
 published `text` is often cut short or left out.
@@ -26,7 +26,7 @@ from outcome_rl.outcomes.keys import question_id as question_id_of
 from outcome_rl.outcomes.matcher import OutcomeMatcher
 
 NAMES: dict[str, tuple[str, ...]] = {
-    "id": ("id", "question_id", "unique_id", "extra_info.index", "custom_id", "doc_id"),
+    "id": ("id", "question_id", "unique_id", "extra_info.index", "doc_id"),
     "prompt": ("problem", "question", "prompt", "input", "full_prompt", "doc.query"),
     "gold": (
         *("gold", "answer", "reward_model.ground_truth", "solution", "ground_truth", "target", "expected_answer"),
@@ -402,8 +402,14 @@ def _named_errors(tool: str, where: str) -> Iterator[None]:
         ) from error
 
 
+def _from_batch(row: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Read a row of an OpenAI batch: its `id` is another one in every batch."""
+    return {**row, "id": row["custom_id"]}
+
+
 _CONVERTED: dict[str, Callable[[Mapping[str, Any], str], dict[str, Any]]] = {
     "lm-evaluation-harness": _from_harness,
     "lighteval": _from_lighteval,
     "lighteval, older details": _from_older_lighteval,
+    "an OpenAI batch": _from_batch,
 }
