@@ -59,7 +59,7 @@ RULES = [
         ((r"5–10", "-5"), (r"a \ast b", "ab"), (r"f \asymp g", "f")),
     ),
     Rule("raised digits", "x²³ + y₁", "x^{23}+y_1", "defined by Unicode as exponents and indices", (("x²", "x2"),)),
-    Rule("full width", "１２．５", "12.5", "defined by Unicode as the same digits", (("٣", "3"),)),
+    Rule("digits of a script", "１٢．५", "12.5", "defined by Unicode as these digits", (("十", "10"),)),
     Rule(
         "how a letter with an accent is stored", "été", "e\u0301te\u0301", "defined by Unicode as the same",
         (("été", "ete"),),

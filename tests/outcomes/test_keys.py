@@ -216,7 +216,6 @@ def test_near_misses_have_different_keys() -> None:
         "1 2",
         "9^{9^{9}}",
         "9^{9^{9}}+1",
-        "٣",
         "1_0",
         "10",
     ]
@@ -448,7 +447,7 @@ def test_rational_numbers_are_exact(text: str, value: Fraction | int) -> None:
             "1 234,567",
             r"\frac123",
         ),
-        *("9^{9^9}", "1e9999", "1_000", "٣", "²", "xy=5", "nan", "inf", "1.2.3", "5m", "5x", "5cmx", "cm", "5万"),
+        *("9^{9^9}", "1e9999", "1_000", "²", "xy=5", "nan", "inf", "1.2.3", "5m", "5x", "5cmx", "cm", "5万"),
         *(r"5\text{ p.m.}", r"x\text{ cm}", "x^2 345", r"x^{2},345"),
         *("2 hours 30 minutes", r"30^\circ 15", r"20\% \frac12"),
     ],

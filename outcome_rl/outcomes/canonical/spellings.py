@@ -29,12 +29,12 @@ def respelled(answer: str) -> str:
     return answer
 
 
-# Characters: digits of full width and bold ones, fractions of one character, raised, lowered and circled numbers.
-_ONE_CHARACTER: dict[int, str] = {0xFF10 + digit: str(digit) for digit in range(10)} | {0xFF0E: ".", 0xFF0F: "/"}
+# Characters: letters of full width, full stops, fractions of one character, raised, lowered and circled numbers.
+_ONE_CHARACTER: dict[int, str] = {0xFF0E: ".", 0xFF0F: "/", ord("。"): ".", ord("।"): "."}
 _ONE_CHARACTER |= {first + 0xFEE0 + i: chr(first + i) for first in map(ord, "Aa") for i in range(26)}
 _ONE_CHARACTER |= {ord(variant): letter for variant, letter in zip("ϵϕϑϱ", "εφθρ", strict=True)}
 _ONE_CHARACTER |= {ord("∛"): r"\sqrt[3]", ord("∜"): r"\sqrt[4]", ord("∈"): r"\in "}
-_ONE_CHARACTER |= {ord("①") + i: f"({i + 1})" for i in range(20)} | {0x1D7CE + i: str(i % 10) for i in range(50)}
+_ONE_CHARACTER |= {ord("①") + i: f"({i + 1})" for i in range(20)}
 _ONE_CHARACTER |= {
     ord(sign): rf"\frac{{{unicodedata.normalize('NFKC', sign).replace('⁄', '}{')}}}" for sign in "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒"
 }
@@ -48,9 +48,9 @@ def _plain_digits(signs: str) -> str:
 
 
 def _ascii(answer: str) -> str:
-    """Return digits, fractions and scripts of one character in ASCII; invisible characters go."""
+    """Return digits of any script, fractions and scripts of one character in ASCII; invisible characters go."""
     answer = "".join(sign for sign in answer if sign.isascii() or unicodedata.category(sign) != "Cf")
-    answer = answer.translate(_ONE_CHARACTER)
+    answer = "".join(str(unicodedata.decimal(sign, sign)) for sign in answer).translate(_ONE_CHARACTER)
     answer = _SCRIPTS.sub(lambda one: f"{'^' if one['raised'] else '_'}{{{_plain_digits(one[0])}}}", answer)
     return _PERIOD_BAR.sub(r"\\overline{\1}", answer)
 
