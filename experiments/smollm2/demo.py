@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m experiments.smollm2.demo", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--steps", type=int, default=STEPS, help="of each training (%(default)s)")
+    parser.add_argument("--steps", type=int, default=STEPS, help="steps of each training (%(default)s)")
     options = parser.parse_args(argv)
     with errors_on_one_line():
         make_model()

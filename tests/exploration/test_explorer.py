@@ -422,7 +422,7 @@ def test_solved_questions_cannot_be_changed_from_outside() -> None:
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(ROWS, st.booleans()), max_size=3))
 def test_questions_list_samples_correct_samples_and_different_answers(batches: list[Any]) -> None:
-    """Of batches that were scored, or only counted."""
+    """Batches are scored, or only counted."""
     explorer, responses = Explorer(bonus="ucb"), list[tuple[int, int]]()
     explorer.count([], [], [])  # nothing was filtered out
     for rows, scored in batches:

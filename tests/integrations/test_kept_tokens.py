@@ -95,7 +95,7 @@ def test_the_padded_rows_of_skyrl() -> None:
 
 
 def test_skyrls_own_log_probabilities_are_those_of_the_support(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of its `PackedTensor` with two responses: log-probabilities, the gradient of a loss, ratios of exactly 1."""
+    """SkyRL's `PackedTensor` with two responses: log-probabilities, the gradient of a loss, ratios of exactly 1."""
     if sys.version_info < (3, 12):  # as in test_skyrl.py
         monkeypatch.setattr(typing, "TypedDict", typing_extensions.TypedDict)
     replay = pytest.importorskip(

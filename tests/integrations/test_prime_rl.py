@@ -125,7 +125,7 @@ def test_tasks_that_an_environment_derives_stay_in_their_group(monkeypatch: pyte
 
 
 def test_evaluation_has_pass_at_k_and_diversity() -> None:
-    """Of traces of the chat client, with which prime-rl evaluates: texts without token ids."""
+    """The chat client, with which prime-rl evaluates, gives traces of texts without token ids."""
     answers = {"27": ["27", "5", "5", "27"], "3": ["1", "3", "9", "9"]}
     traces = [make(gold, answer, float(answer == gold)) for gold, row in answers.items() for answer in row]
     for node in (node for trace in traces for node in trace.nodes):

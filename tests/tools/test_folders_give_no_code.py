@@ -115,7 +115,7 @@ def test_no_other_setting_names_code(run: Path, name: str) -> None:
 
 
 class Payload:
-    """What leaves the canary's file where it is unpickled."""
+    """Object that leaves the canary's file where it is unpickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Path.touch, (Path("ran").absolute(),)
