@@ -259,6 +259,14 @@ WRITTEN: dict[str, tuple[str, list[tuple[str, str | None, list[str | None]]]]] =
         "an OpenAI batch",
         [("0", None, ["26", "0", "23", "0"]), ("1", None, ["r- = 0", "23", "34", "7"])],
     ),
+    "lighteval.parquet": (
+        "lighteval",
+        [
+            ("0", "\\boxed{ 12 }", ["28", "41", "15", "41"]),
+            ("1", "\\boxed{ 27 }", ["5", "30", "52", "4"]),
+            ("2", "\\boxed{ 7 }", ["11", "21", "15", "11"]),
+        ],
+    ),
 }
 
 
