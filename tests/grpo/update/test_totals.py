@@ -26,6 +26,27 @@ def mismatch(totals: UpdateTotals) -> dict[str, Any]:
     return {name: value for name, value in totals.metrics().items() if name.startswith("rollout/")}
 
 
+@pytest.mark.parametrize("parts", [[slice(0, 5)], [slice(0, 3), slice(3, 5)]], ids=["whole", "split"])
+def test_mismatch_is_over_tokens(parts: list[slice]) -> None:
+    ratios = DIFFERENCES.exp()
+    assert mismatch(totals_of(1.25, parts)) == pytest.approx(
+        {
+            "rollout/logp_diff_mean": DIFFERENCES.abs().mean().item(),
+            "rollout/logp_diff_max": 1.0,
+            "rollout/mismatch_kl": KL.mean().item(),
+            "rollout/importance_mean": ratios.clamp(max=1.25).mean().item(),
+            "rollout/importance_clipped": 1 / 5,
+        }
+    )
+
+
+def test_without_a_cap_there_are_no_weights() -> None:
+    assert mismatch(totals_of(None, [])) == {}
+    expected = {"rollout/logp_diff_mean": 1.6 / 5, "rollout/logp_diff_max": 1.0}
+    expected |= {"rollout/mismatch_kl": KL.mean().item()}
+    assert mismatch(totals_of(None, [slice(0, 5)])) == pytest.approx(expected)
+
+
 def test_tokens_without_a_log_probability_of_the_engine_are_counted() -> None:
     totals = UpdateTotals(2.0, torch.device("cpu"))
     totals.add_update(torch.tensor(2.0), torch.tensor(3.0))
