@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from bench.baselines import BASELINES, OURS
-from bench.loss_report import Record, Row, Section, number, of_floor, table
+from bench.loss_report import Record, Row, Section, number, of_floor, of_floor_text, table
 from bench.result_file import measured_on
 
 RECORDS = ("loss-cuda", "loss-cpu")
@@ -122,10 +122,10 @@ def _panel(axes: Axes, name: str, section: Section) -> None:
 def _summary_cell(row: Row | None, section: Section) -> str:
     if row is None:
         return ""
-    ratio = of_floor(row, section)
+    ratio = of_floor_text(row, section)
     if ratio is None:
         return row["obstacle"] or ""
-    return f"{ratio:.2f} x" + ("" if row["peak_mib"] is None else f", {row['peak_mib']:,.0f} MiB")
+    return f"{ratio} x" + ("" if row["peak_mib"] is None else f", {row['peak_mib']:,.0f} MiB")
 
 
 def _case_text(case: dict[str, Any]) -> str:
