@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from bench.responses import sample_responses
+from bench.responses import PRETRAINED, Source, sample_responses
 from outcome_rl_kernels import Support
 
 # (H, V) of the lm_head; "small" is what two CPU cores can do in a third of a second.
@@ -50,7 +50,7 @@ class Spec:
         dead: share of the tokens that lie in groups whose samples are all right or all wrong: their advantage is 0.
         beta: coefficient of the KL term; with one, zero-advantage groups still have a gradient.
         kept: number of tokens that truncated sampling kept for each token; 0 is the whole vocabulary.
-        temperature: of `sequences` responses of at most `length` tokens that the model samples; 0: all is random.
+        temperature: of `sequences` responses of at most `length` tokens that `source` samples; 0: all is random.
         top_p: of these responses; below 1 it gives each token its support.
     """
 
@@ -68,6 +68,7 @@ class Spec:
     kept: int = 0
     temperature: float = 0.0
     top_p: float = 1.0
+    source: Source = PRETRAINED
 
     @property
     def has_support(self) -> bool:
@@ -136,7 +137,7 @@ def make_case(spec: Spec, device: torch.device, seed: int = 0) -> Case:
     sampled = None
     if spec.temperature:
         assert spec.length is not None
-        sampled = sample_responses(spec.sequences, spec.length, spec.temperature, spec.top_p, device, seed)
+        sampled = sample_responses(spec.source, spec.sequences, spec.length, spec.temperature, spec.top_p, device, seed)
     lengths_S = _lengths(spec, torch.Generator().manual_seed(seed)) if sampled is None else sampled.lengths_S
     dead_S = lengths_S.cumsum(0) <= round(spec.dead * int(lengths_S.sum()))
     advantages_S = torch.where(torch.arange(len(lengths_S)) % 2 == 0, 1.2, -0.7).masked_fill(dead_S, 0.0)

@@ -23,7 +23,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from bench import loss_report, responses
+from bench import loss_report
 from bench.accuracy import Errors, Truth, gradients, objection, truth_of
 from bench.baselines import (
     BASELINES,
@@ -87,8 +87,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         if elapsed > limit:
             print(f"{plan.name}: left out, {elapsed:.0f} s of {limit:.0f} are over", file=sys.stderr)
             continue
-        if plan.spec.temperature and not responses.FOLDER.exists():
-            print(f"{plan.name}: left out, {responses.FOLDER} is absent; run `make smollm2`", file=sys.stderr)
+        if plan.spec.temperature and not plan.spec.source.folder.exists():
+            print(f"{plan.name}: left out, {plan.spec.source.folder} is absent; run `make smollm2`", file=sys.stderr)
             continue
         print(f"{plan.name} ... ({elapsed:.0f} s)", file=sys.stderr, flush=True)
         sections[plan.name] = run(plan, device, rounds, min(plan.seconds, limit - elapsed))
@@ -130,7 +130,12 @@ def run(plan: Plan, device: torch.device, rounds: int, seconds: float) -> Sectio
 
     def time_all(mode: str, calls: dict[str, Callable[[], object]], share: float) -> None:
         times = interleaved_times(
-            calls, device, warmups=5 if device.type == "cuda" else 2, rounds=rounds, seconds=share * seconds
+            calls,
+            device,
+            warmups=5 if device.type == "cuda" else 2,
+            rounds=rounds,
+            seconds=share * seconds,
+            floor=FLOOR,
         )
         floors[mode] = times.pop(FLOOR)
         for name, measured in times.items():

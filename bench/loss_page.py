@@ -9,11 +9,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from bench.baselines import BASELINES, OURS
-from bench.loss_report import Record, Row, Section, number, of_floor, table
+from bench.baselines import BASELINES, COMPILED, OURS
+from bench.loss_report import Record, Row, Section, number, of_floor, of_floor_text, table
 from bench.result_file import measured_on
 
 RECORDS = ("loss-cuda", "loss-cpu")
+TRL = "TRL chunked log-probs"
+MAIN_GPU, DEAD = "Llama-3.1-8B, 16k", "Llama-3.1-8B, RL packed, 45% dead"
 # Sections of the two summary tables in docs/losses.md; the first are plotted.
 MAIN = (
     "small, float32",
@@ -29,6 +31,54 @@ SUPPORTS = (
     "SmolLM2-135M, support of top-p 0.95",
     "Llama-3.1-8B, support of 16, 16k",
 )
+
+
+# Names of the README, and those of the records on a GPU and of `bench.sampled`; None where there is no row.
+LIBRARIES: dict[str, tuple[str | None, str | None]] = {
+    "outcome_rl": (OURS, OURS),
+    "outcome_rl, `sample_below=1.25e-4`: unbiased": (None, f"{OURS}, sampled"),
+    "plain PyTorch, torch.compile": (COMPILED, COMPILED),
+    "TRL 1.16: its chunked head": (TRL, TRL),
+    "verl: its Triton kernel": ("verl, Triton", None),
+    "CCE": ("CCE", "CCE"),
+    "Liger GRPO, TF32": ("Liger GRPO, TF32", None),
+}
+
+
+def readme_table(loss: dict[str, Any], sampled: dict[str, Any]) -> str:
+    """Return the table of the README: each library's own loss, on random logits and on a language model's.
+
+    Args:
+        loss: record of a GPU.
+        sampled: of `bench.sampled`, with one thread.
+    """
+    everywhere, dead = (loss["figures"]["sections"][title] for title in (MAIN_GPU, DEAD))
+    (title, responses), *_ = sampled["figures"]["sections"].items()
+    heading = "policy loss | every token has an advantage | 45 % of the tokens have none | a language model's logits"
+    lines = [f"| {heading} |", "|---|---|---|---|"]
+    for name, (row, cpu_row) in LIBRARIES.items():
+        cells = [_share(section, row) for section in (everywhere, dead)]
+        on_cpu = responses.get(cpu_row, {})
+        cells.append(f"{on_cpu['ratio']:.2f}x" if "ratio" in on_cpu else None)
+        lines.append(f"| {' | '.join([name, *(cell or 'not measured' for cell in cells)])} |")
+    # Heads on which every token counts and TRL's loss ran, which starts from hidden states.
+    dense = [
+        section
+        for section in loss["figures"]["sections"].values()
+        if not section["case"]["dead_tokens"] and TRL in [row["name"] for row in section["rows"]]
+    ]
+    ranges = []
+    for name, row in (("outcome_rl", OURS), ("TRL", TRL)):
+        ratios = [ratio for section in dense if (ratio := of_floor(_row(section, row), section))]
+        ranges.append(f"{name} {min(ratios):.2f}x to {max(ratios):.2f}x")
+    case = everywhere["case"]
+    gpu, cpu = (record["devices"][-1].partition(": ")[2].partition(",")[0] for record in (loss, sampled))
+    lines.append(
+        f"\nTime of forward and backward over that of the three matrix products alone, and peak memory. {gpu}, head of "
+        f"{case['model']}, {case['tokens']:,} tokens, random logits; over {len(dense)} heads: {', '.join(ranges)}. "
+        f"Last column: one core of {cpu}, SmolLM2-135M's own responses, {title}."
+    )
+    return "\n".join(lines) + "\n"
 
 
 def read_records(folder: Path) -> dict[str, Record]:
@@ -122,10 +172,23 @@ def _panel(axes: Axes, name: str, section: Section) -> None:
 def _summary_cell(row: Row | None, section: Section) -> str:
     if row is None:
         return ""
-    ratio = of_floor(row, section)
+    ratio = of_floor_text(row, section)
     if ratio is None:
         return row["obstacle"] or ""
-    return f"{ratio:.2f} x" + ("" if row["peak_mib"] is None else f", {row['peak_mib']:,.0f} MiB")
+    return f"{ratio} x" + ("" if row["peak_mib"] is None else f", {row['peak_mib']:,.0f} MiB")
+
+
+def _row(section: Section, name: str) -> Row | None:
+    return next((row for row in section["rows"] if row["name"] == name), None)
+
+
+def _share(section: Section, name: str | None) -> str | None:
+    """Return time over that of the three products of the section, and memory; None for a loss that was not timed."""
+    row = name and _row(section, name)
+    ratio = of_floor(row or None, section)
+    if not row or ratio is None or row["peak_mib"] is None:
+        return None
+    return f"{ratio:.2f}x, {row['peak_mib'] / 1024:.1f} GiB"
 
 
 def _case_text(case: dict[str, Any]) -> str:

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple, TypedDict
 
 from bench.accuracy import Errors
 from bench.baselines import OURS
-from outcome_rl.bench.measure import Times
+from outcome_rl.bench.measure import Times, ratio_text
 
 HEADINGS = {"forward_backward": "forward + backward", "forward": "forward", "no_grad": "log-probs, no gradient"}
 
@@ -63,6 +63,9 @@ class Record(TypedDict):
 def table(section: Section) -> str:
     """Every loss of a section in Markdown: times as medians with the 20th and 80th percentile, and over their floor.
 
+    A ratio is the median over rounds with an interval that holds the true median with 95 % confidence; in records
+    from before such intervals, it is that of the medians.
+
     Where every token meets the whole head, also the cost of a whole step with the loss, over a step with ours.
     """
     modes = [mode for mode in HEADINGS if mode in section["floors"]]
@@ -98,7 +101,21 @@ def _computes_all(section: Section) -> bool:
 def of_floor(row: Row | None, section: Section) -> float | None:
     """Return the time of a loss, forward and backward, over that of its products; None without one."""
     times = None if row is None else row["times"].get("forward_backward")
-    return None if times is None else times["median_ms"] / section["floors"]["forward_backward"]["median_ms"]
+    return None if times is None else _ratio(times, section["floors"]["forward_backward"])
+
+
+def of_floor_text(row: Row, section: Section) -> str | None:
+    """Return what `of_floor` does, with its interval where the record has one."""
+    times = row["times"].get("forward_backward")
+    return None if times is None else _ratio_cell(times, section["floors"]["forward_backward"])
+
+
+def _ratio(times: Times, floor: Times) -> float:
+    return times["of_floor"]["ratio"] if "of_floor" in times else times["median_ms"] / floor["median_ms"]
+
+
+def _ratio_cell(times: Times, floor: Times) -> str:
+    return ratio_text(times["of_floor"]) if "of_floor" in times else f"{_ratio(times, floor):.2f}"
 
 
 def _times(times: Times | None, floor: Times | None) -> str:
@@ -106,7 +123,7 @@ def _times(times: Times | None, floor: Times | None) -> str:
     if times is None:
         return " | "
     shown = f"{number(times['median_ms'])} ({number(times['p20_ms'])} to {number(times['p80_ms'])})"
-    return f"{shown} | " + ("1" if floor is None else f"{times['median_ms'] / floor['median_ms']:.2f}")
+    return f"{shown} | " + ("1" if floor is None else _ratio_cell(times, floor))
 
 
 def number(value: float) -> str:

@@ -10,7 +10,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-FOLDER = Path("models/smollm2-135m-instruct")  # `make smollm2` makes it
 QUESTIONS = (
     "What is 17 * 6? Explain each step.",
     "Why is the sky blue?",
@@ -21,6 +20,17 @@ QUESTIONS = (
     "Solve x + 5 = 12.",
     "How do I cook rice?",
 )
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model, and the questions that it answers in turn."""
+
+    folder: Path
+    questions: tuple[str, ...] = QUESTIONS
+
+
+PRETRAINED = Source(Path("models/smollm2-135m-instruct"))  # `make smollm2` makes it
 
 
 @dataclass(frozen=True)
@@ -44,17 +54,17 @@ class Responses:
 
 @torch.no_grad()
 def sample_responses(
-    sequences: int, length: int, temperature: float, top_p: float, device: torch.device, seed: int
+    source: Source, sequences: int, length: int, temperature: float, top_p: float, device: torch.device, seed: int
 ) -> Responses:
-    """Sample responses of at most `length` tokens to `QUESTIONS` in turn, from the model in `FOLDER`."""
+    """Sample responses of at most `length` tokens."""
     from outcome_rl.grpo.config.schema import ModelConfig, RolloutConfig
     from outcome_rl.grpo.model.policy import Policy
     from outcome_rl.grpo.rollout.decode_loop import decode
 
-    policy = Policy.load(ModelConfig(path=str(FOLDER), device=device.type))
+    policy = Policy.load(ModelConfig(path=str(source.folder), device=device.type))
     prompts = [
         policy.tokenizer.apply_chat_template(
-            [{"role": "user", "content": QUESTIONS[index % len(QUESTIONS)]}],
+            [{"role": "user", "content": source.questions[index % len(source.questions)]}],
             add_generation_prompt=True,
             return_dict=True,
         )["input_ids"]

@@ -3,6 +3,9 @@
     python -m experiments.smollm2 model      # once
     OMP_NUM_THREADS=1 python -m bench.sampled --threads 1
 
+    python -m experiments.smollm2 train --seeds 1 --methods none && outcome-rl export runs/smollm2/none-seed0 TRAINED
+    OMP_NUM_THREADS=1 python -m bench.sampled --threads 1 --trained TRAINED  # its responses, too
+
 All losses run in rounds in one process, in another order each round, beside the floor: the three matrix products that
 a dense loss cannot do without, of which two multiply gradients of logits, as those losses do. A figure is the median
 over rounds of the ratio to the floor of the same round, with an interval that holds the true median with 95 %
@@ -17,8 +20,10 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -26,7 +31,10 @@ from torch import Tensor
 from bench.accuracy import gradients
 from bench.baselines import BASELINES, COMPILED, OURS, SAMPLE_BELOW, baseline_versions, said
 from bench.cases import Batch, Case, Spec, make_case
+from bench.responses import Source
 from bench.result_file import add_out, measured_on, write_result
+from experiments.smollm2.task import problems
+from outcome_rl.bench.measure import Ratio, ratio_text, ratio_to
 from outcome_rl_kernels import linear_policy_loss
 from outcome_rl_kernels.backends import in_huge_pages
 
@@ -51,23 +59,15 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=512)
     parser.add_argument("--sample-below", type=float, default=SAMPLE_BELOW)
     parser.add_argument("--temperatures", type=float, nargs="+", default=TEMPERATURES)
+    parser.add_argument("--trained", type=Path, metavar="FOLDER", help="a model that was trained on sums")
     add_out(parser)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     sections = {}
-    for temperature in options.temperatures:
-        spec = Spec(
-            model="SmolLM2-135M",
-            dtype=torch.bfloat16,
-            sequences=8,
-            length=options.tokens // 8,
-            layout="packed",
-            temperature=temperature,
-            beta=0.0,
-        )
+    for title, spec in specs(options).items():
         case = make_case(spec, torch.device("cpu"))
-        sections[f"temperature {temperature:g}"] = section = measure(case, options)
-        print(f"temperature {temperature:g}: {len(case.hidden)} tokens, {case.entropy:.2f} nats", flush=True)
+        sections[title] = section = measure(case, options)
+        print(f"{title}: {len(case.hidden)} tokens, {case.entropy:.2f} nats", flush=True)
         for name, row in section.items():
             figures = (
                 f"{key} {value:.3g}" if isinstance(value, float) else f"{key} {value}" for key, value in row.items()
@@ -76,6 +76,26 @@ def main() -> None:
     config = {name: getattr(options, name) for name in ("threads", "rounds", "seconds", "sample_below")}
     config["baselines"] = baseline_versions()
     write_result(options.out, f"sampled-cpu-{options.threads}", config, {"sections": sections})
+
+
+def specs(options: argparse.Namespace) -> dict[str, Spec]:
+    """Return the cases by their titles: the pretrained model's responses, and those of one that was trained on sums."""
+    pretrained = Spec(
+        model="SmolLM2-135M",
+        dtype=torch.bfloat16,
+        sequences=8,
+        length=options.tokens // 8,
+        layout="packed",
+        beta=0.0,
+    )
+    cases = {f"temperature {t:g}": replace(pretrained, temperature=t) for t in options.temperatures}
+    if options.trained:
+        sums = Source(options.trained, tuple(row["problem"] for row in problems("test", options.tokens // 16)))
+        # A sum is some 20 tokens.
+        cases["after GRPO, temperature 1"] = replace(
+            pretrained, sequences=options.tokens // 16, length=32, temperature=1.0, source=sums
+        )
+    return cases
 
 
 def measure(case: Case, options: argparse.Namespace) -> dict[str, Row]:
@@ -116,10 +136,9 @@ def measure(case: Case, options: argparse.Namespace) -> dict[str, Row]:
         rows[other.name] = errors if obstacle is None else {"not_measured": obstacle}
     times = _rounds(calls, options)
     for name in calls.keys() & rows.keys():
-        ratios = [mine / floor for mine, floor in zip(times[name], times[FLOOR], strict=True)]
-        low, high = median_interval(ratios)
-        rows[name] |= {"ratio": statistics.median(ratios), "from": low, "to": high}
-    return {FLOOR: {"seconds": statistics.median(times[FLOOR]), "rounds": len(times[FLOOR])}} | rows
+        rows[name] |= ratio_to(times[FLOOR], times[name])
+    floor = {"seconds": statistics.median(times[FLOOR]), "rounds": len(times[FLOOR]), "nats": case.entropy}
+    return {FLOOR: floor} | rows
 
 
 def _rounds(calls: dict[str, Callable[[], object]], options: argparse.Namespace) -> dict[str, list[float]]:
@@ -138,18 +157,6 @@ def _rounds(calls: dict[str, Callable[[], object]], options: argparse.Namespace)
                 times[name].append(clock() - start)
         end = time.monotonic() + options.seconds if done == 0 else end
     return times
-
-
-def median_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return the narrowest pair of values, alike in rank from both ends, that holds the median with 95 % confidence.
-
-    The median lies outside the k-th smallest and k-th largest of n independent values with probability
-    `2 P(Binomial(n, 1/2) < k)`. Fewer than six values give their least and their most.
-    """
-    ordered, rank = sorted(values), 1
-    while 2 * sum(math.comb(len(ordered), i) for i in range(rank + 1)) <= 0.05 * 2 ** len(ordered):
-        rank += 1
-    return ordered[rank - 1], ordered[-rank]
 
 
 def truth(case: Case) -> tuple[Tensor, Tensor, Tensor]:
@@ -196,10 +203,11 @@ def table(records: Sequence[dict[str, Any]]) -> str:
     lines.append("|---" * (len(heading) + 2) + "|")
     sections = [record["figures"]["sections"] for record in records]
     missing: dict[str, str] = {}
-    for temperature in sections[0]:
-        names = [name for name in sections[0][temperature] if name != FLOOR]
+    for title in sections[0]:
+        nats = sections[0][title][FLOOR]["nats"]
+        names = [name for name in sections[0][title] if name != FLOOR]
         for name in [*names, *(name for name in OTHERS if name not in names)]:
-            rows = [section[temperature].get(name, {"not_measured": "not in this run"}) for section in sections]
+            rows = [section[title].get(name, {"not_measured": "not in this run"}) for section in sections]
             if all("ratio" not in row for row in rows):
                 missing[name] = rows[0]["not_measured"]
                 continue
@@ -208,7 +216,7 @@ def table(records: Sequence[dict[str, Any]]) -> str:
                 f"{rows[0]['error_hidden']:.1e}, {rows[0]['error_weight']:.1e}" if "error_hidden" in rows[0] else ""
             )
             entries = f"{rows[0]['entries']:.0f}" if "entries" in rows[0] else ""
-            lines.append(f"| {' | '.join([temperature, name, *cells, errors, entries])} |")
+            lines.append(f"| {' | '.join([f'{title}, {nats:.2f} nats', name, *cells, errors, entries])} |")
     for name, reason in missing.items():
         lines.append(f"| all | {name} | {' | '.join([f'not measured: {reason}'] * len(records))} | | |")
     return "\n".join([*lines, "", *map(measured_on, records)]) + "\n"
@@ -217,7 +225,7 @@ def table(records: Sequence[dict[str, Any]]) -> str:
 def _ratio(row: Row) -> str:
     if "ratio" not in row:
         return f"not measured: {row['not_measured']}"
-    return f"{row['ratio']:.2f} ({row['from']:.2f} to {row['to']:.2f})"
+    return ratio_text(cast(Ratio, row))
 
 
 if __name__ == "__main__":

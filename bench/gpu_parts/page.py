@@ -3,53 +3,18 @@
 from typing import Any
 
 from bench.baselines import OURS
-from bench.loss_report import Section, number, of_floor
+from bench.loss_page import DEAD, MAIN_GPU
+from bench.loss_report import Section, number
 from bench.result_file import measured_on
 
-MAIN, DEAD, LOGITS = "Llama-3.1-8B, 16k", "Llama-3.1-8B, RL packed, 45% dead", "Qwen2.5-1.5B, from logits, 4k"
-LIBRARIES = {
-    "outcome_rl": OURS,
-    "plain PyTorch, torch.compile": "plain PyTorch, torch.compile",
-    "TRL 1.16: its chunked head": "TRL chunked log-probs",
-    "verl: its Triton kernel": "verl, Triton",
-    "CCE": "CCE",
-    "Liger GRPO, TF32": "Liger GRPO, TF32",
-}
-DENSE = {"outcome_rl": OURS, "TRL": LIBRARIES["TRL 1.16: its chunked head"]}
-
-
-def readme_table(loss: dict[str, Any]) -> str:
-    """Return the table of the README: each library's own loss, where every token counts and where 45 % do not."""
-    sections = [loss["figures"]["sections"][title] for title in (MAIN, DEAD)]
-    heading = ["policy loss", "every token has an advantage", "45 % of the tokens have none"]
-    lines = [f"| {' | '.join(heading)} |", "|---|---|---|"]
-    for name, row in LIBRARIES.items():
-        cells = [_share(section, row) or "not measured" for section in sections]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    # Heads on which every token counts and TRL's loss ran, which starts from hidden states.
-    chunked = DENSE["TRL"]
-    dense = [
-        section
-        for section in loss["figures"]["sections"].values()
-        if not section["case"]["dead_tokens"] and chunked in [row["name"] for row in section["rows"]]
-    ]
-    ranges = []
-    for name, row in DENSE.items():
-        ratios = [ratio for section in dense if (ratio := of_floor(_row(section, row), section))]
-        ranges.append(f"{name} {min(ratios):.2f}x to {max(ratios):.2f}x")
-    case, device = sections[0]["case"], loss["devices"][-1].partition(": ")[2].partition(",")[0]
-    lines.append(
-        f"\nTime of forward and backward over that of the three matrix products alone, and peak memory: {device}, head "
-        f"of {case['model']}, {case['tokens']:,} tokens. Over {len(dense)} heads: {', '.join(ranges)}."
-    )
-    return "\n".join(lines) + "\n"
+LOGITS = "Qwen2.5-1.5B, from logits, 4k"
 
 
 def predictions_table(speed: dict[str, Any], loss: dict[str, Any]) -> str:
     """Return what was predicted for an H200 before one was at hand, and what was measured."""
     found, sections = speed["figures"]["checks"], loss["figures"]["sections"]
     products, passes, supports = (found[name]["figures"] for name in ("products", "row_passes", "time_of_supports"))
-    main, dead = sections[MAIN], sections[DEAD]
+    main, dead = sections[MAIN_GPU], sections[DEAD]
     case, own = main["case"], _row(main, OURS)
     gradients_gib = 2 * (case["rows"] + case["vocabulary"]) * case["hidden"] / 2**30
     rates = [row["TFLOP/s"] for row in products.values() if isinstance(row, dict) and "TFLOP/s" in row]
@@ -112,15 +77,6 @@ def counts_table(record: dict[str, Any]) -> str:
 
 def _row(section: Section, name: str) -> Any:
     return next(row for row in section["rows"] if row["name"] == name)
-
-
-def _share(section: Section, name: str) -> str | None:
-    """Return time over that of the three products of the section, and memory; None for a loss that was not timed."""
-    row = next((row for row in section["rows"] if row["name"] == name), None)
-    ratio = of_floor(row, section)
-    if row is None or ratio is None or row["peak_mib"] is None:
-        return None
-    return f"{ratio:.2f}x, {row['peak_mib'] / 1024:.1f} GiB"
 
 
 def _ms(modes: Any) -> str:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from outcome_rl.bench.measure import Times, interleaved_times, peak_mib
+from outcome_rl.bench.measure import Times, interleaved_times, peak_mib, ratio_text
 from outcome_rl.terminal.tables import print_table
 from outcome_rl_kernels import linear_policy_loss
 from outcome_rl_kernels.dtypes import preferred_dtype
@@ -86,12 +86,17 @@ def measure(
         calls[name] = partial(gradients, loss, inputs)
         rows[name] = ["" if memory is None else f"{memory:,.0f}", f"{error:.1e}"]
     rounds = rounds or (30 if on_gpu else 15)
-    times = interleaved_times(calls, place, warmups=5 if on_gpu else 2, rounds=rounds, seconds=math.inf)
+    times = interleaved_times(calls, place, warmups=5 if on_gpu else 2, rounds=rounds, seconds=math.inf, floor=PRODUCTS)
     print(f"{N:,} tokens, hidden {H:,}, vocabulary {V:,}, {str(dtype).removeprefix('torch.')} on {place.type}\n")
-    floor = times[PRODUCTS]
     print_table(
-        ["forward and backward", "ms (20th to 80th percentile)", "over the products", "peak MiB", "error of gradients"],
-        [[name, *_shown(times.get(name), floor), *rows.get(name, ["", ""])] for name in (PRODUCTS, *losses)],
+        [
+            "forward and backward",
+            "ms (20th to 80th percentile)",
+            "over the products (95 %)",
+            "peak MiB",
+            "error of gradients",
+        ],
+        [[name, *_shown(times.get(name)), *rows.get(name, ["", ""])] for name in (PRODUCTS, *losses)],
     )
     print("In a checkout, `python -m bench.loss` compares with other libraries, and over more shapes.")
 
@@ -115,8 +120,8 @@ def _products(inputs: Inputs) -> Callable[[], object]:
     return call
 
 
-def _shown(times: Times | None, floor: Times) -> list[str]:
+def _shown(times: Times | None) -> list[str]:
     if times is None:
         return ["", ""]
     spread = f"{times['median_ms']:.3g} ({times['p20_ms']:.3g} to {times['p80_ms']:.3g})"
-    return [spread, f"{times['median_ms'] / floor['median_ms']:.2f}"]
+    return [spread, ratio_text(times["of_floor"])]

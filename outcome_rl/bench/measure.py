@@ -1,13 +1,14 @@
 """Time and peak memory of calls, on the CPU and on a GPU."""
 
 import ctypes
+import math
 import random
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 import torch
 
@@ -18,6 +19,10 @@ QUEUED_CYCLES = 10_000_000  # of a GPU: about 5 ms, more than the host needs to 
 LEAST_ROUNDS = 5  # rounds of a call that is too slow for its share of the time
 
 
+# Of a call to the floor of the same round: the median, and an interval that holds the true median with 95 %.
+Ratio = TypedDict("Ratio", {"ratio": float, "from": float, "to": float})
+
+
 class Times(TypedDict):
     """Milliseconds of one call over the rounds."""
 
@@ -25,14 +30,22 @@ class Times(TypedDict):
     p20_ms: float
     p80_ms: float
     rounds: int
+    of_floor: NotRequired[Ratio]
 
 
 def interleaved_times(
-    calls: Mapping[str, Call], device: torch.device, *, warmups: int, rounds: int, seconds: float
+    calls: Mapping[str, Call],
+    device: torch.device,
+    *,
+    warmups: int,
+    rounds: int,
+    seconds: float,
+    floor: str | None = None,
 ) -> dict[str, Times]:
     """Time `calls` in rounds, in another order each round, so that all calls meet the same state of the machine.
 
-    Each call gets an equal share of `seconds`; a call that has used its share stops after `LEAST_ROUNDS` rounds.
+    Each call gets an equal share of `seconds`; a call that has used its share stops after `LEAST_ROUNDS` rounds. With
+    the name of a `floor`, every call has its ratio to that of the same round.
     """
     milliseconds: dict[str, list[float]] = {name: [] for name in calls}
     share_ms = 1e3 * seconds / len(calls)
@@ -50,7 +63,11 @@ def interleaved_times(
             measured = milliseconds[name]
             if len(measured) < min(LEAST_ROUNDS, rounds) or sum(measured) < share_ms:
                 measured.append(time_ms(calls[name], device))
-    return {name: summary(measured) for name, measured in milliseconds.items()}
+    times = {name: summary(measured) for name, measured in milliseconds.items()}
+    if floor is not None:
+        for name, measured in milliseconds.items():
+            times[name]["of_floor"] = ratio_to(milliseconds[floor], measured)
+    return times
 
 
 def summary(milliseconds: list[float]) -> Times:
@@ -59,6 +76,29 @@ def summary(milliseconds: list[float]) -> Times:
     if len(milliseconds) > 1:
         low, _, _, high = statistics.quantiles(milliseconds, n=5, method="inclusive")
     return Times(median_ms=statistics.median(milliseconds), p20_ms=low, p80_ms=high, rounds=len(milliseconds))
+
+
+def ratio_to(floor: Sequence[float], measured: Sequence[float]) -> Ratio:
+    """Return the ratio over the rounds that both have; round i stands at place i of both."""
+    ratios = [mine / its for mine, its in zip(measured, floor, strict=False)]
+    low, high = median_interval(ratios)
+    return {"ratio": statistics.median(ratios), "from": low, "to": high}
+
+
+def ratio_text(ratio: Ratio) -> str:
+    return f"{ratio['ratio']:.2f} ({ratio['from']:.2f} to {ratio['to']:.2f})"
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return the narrowest pair of values, alike in rank from both ends, that holds the median with 95 % confidence.
+
+    The median lies outside the k-th smallest and k-th largest of n independent values with probability
+    `2 P(Binomial(n, 1/2) < k)`. Fewer than six values give their least and their most.
+    """
+    ordered, rank = sorted(values), 1
+    while 2 * sum(math.comb(len(ordered), i) for i in range(rank + 1)) <= 0.05 * 2 ** len(ordered):
+        rank += 1
+    return ordered[rank - 1], ordered[-rank]
 
 
 def peak_mib(call: Call, device: torch.device) -> float | None:

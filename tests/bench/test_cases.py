@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench import cases, responses
+from bench import cases
 from bench.baselines import BASELINES
 from bench.cases import Spec, make_case, only_kept
+from bench.responses import Source, sample_responses
 from outcome_rl.grpo.config.schema import ModelConfig
 from outcome_rl.grpo.model.policy import Policy
 
@@ -97,20 +98,25 @@ def test_cross_entropy_is_the_same_batch_with_unit_advantages() -> None:
 
 
 @pytest.fixture
-def pretrained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Policy:
-    """The toy policy, with a chat template, in the place of the pretrained model."""
+def source(tmp_path: Path) -> Source:
+    """The toy policy, with a chat template."""
     policy = Policy.load(ModelConfig(path="toy", device="cpu", dtype="float32"))
     policy.tokenizer.chat_template = "{{ messages[0]['content'] }}"
     policy.save(tmp_path)
-    monkeypatch.setattr(responses, "FOLDER", tmp_path)
-    monkeypatch.setattr(responses, "QUESTIONS", ("12 + 3", "4 * 5"))
-    return policy
+    return Source(tmp_path, ("12 + 3", "4 * 5"))
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.5])
-def test_sampled_cases_hold_the_states_that_drew_their_labels(pretrained: Policy, temperature: float) -> None:
+def test_sampled_cases_hold_the_states_that_drew_their_labels(source: Source, temperature: float) -> None:
     spec = Spec(
-        model="tiny", dtype=torch.float32, sequences=4, length=6, layout="packed", temperature=temperature, top_p=0.9
+        model="tiny",
+        dtype=torch.float32,
+        sequences=4,
+        length=6,
+        layout="packed",
+        temperature=temperature,
+        top_p=0.9,
+        source=source,
     )
     case = make_case(spec, CPU)
     support = case.batch.support
@@ -135,5 +141,5 @@ def test_sampled_cases_hold_the_states_that_drew_their_labels(pretrained: Policy
         whole = torch.full_like(plain[row], -torch.inf).index_put((kept,), plain[row, kept])
         whole.softmax(dim=-1)[0].backward()
     torch.testing.assert_close(logits.grad, plain.grad)
-    first = responses.sample_responses(4, 6, temperature, 0.9, CPU, seed=0)
+    first = sample_responses(source, 4, 6, temperature, 0.9, CPU, seed=0)
     assert torch.equal(first.labels_N, case.batch.labels)

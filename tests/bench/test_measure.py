@@ -1,12 +1,13 @@
-"""Rounds, shares of the time, and what counts as peak memory."""
+"""Rounds, shares of the time, ratios with their intervals, and what counts as peak memory."""
 
 import sys
 import time
+from math import comb
 
 import pytest
 import torch
 
-from outcome_rl.bench.measure import LEAST_ROUNDS, interleaved_times, peak_mib, summary
+from outcome_rl.bench.measure import LEAST_ROUNDS, interleaved_times, median_interval, peak_mib, ratio_to, summary
 
 CPU = torch.device("cpu")
 
@@ -32,6 +33,23 @@ def test_rounds_are_interleaved_and_a_slow_call_sits_out_after_its_share() -> No
     assert order[:2] == ["fast", "slow"]  # the warm-ups
     rounds = [set(order[2 * i : 2 * i + 2]) for i in range(1, LEAST_ROUNDS + 1)]
     assert rounds == [{"fast", "slow"}] * LEAST_ROUNDS
+
+
+@pytest.mark.parametrize("count", [*range(1, 12), 15, 40])
+def test_an_interval_holds_the_median_with_its_confidence(count: int) -> None:
+    low, high = median_interval([float(value) for value in range(count)][::-1])
+    assert low + high == count - 1  # alike in rank from both ends
+
+    def outside(rank: int) -> float:
+        return float(2 * sum(comb(count, i) for i in range(rank)) / 2**count)
+
+    rank = int(low) + 1
+    assert rank == 1 or outside(rank) <= 0.05
+    assert outside(rank + 1) > 0.05  # the next one would not hold it
+
+
+def test_a_ratio_pairs_a_time_with_the_floor_of_its_round() -> None:
+    assert ratio_to([1.0, 10.0, 100.0, 1e9], [2.0, 30.0, 400.0]) == {"ratio": 3.0, "from": 2.0, "to": 4.0}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="resident memory is read from /proc")

@@ -35,3 +35,10 @@ def test_every_page_and_plot_is_written(tmp_path: Path, monkeypatch: pytest.Monk
     assert (tmp_path / "docs" / "exploration.png").read_bytes().startswith(b"\x89PNG")
     for name in loss_page.read_records(pages.RESULTS):
         assert (tmp_path / "docs" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_readme_says_not_measured_where_nothing_was() -> None:
+    records = (pages.read(pages.RESULTS / f"{name}.json") for name in ("loss-cuda", "sampled-cpu-1"))
+    table = loss_page.readme_table(*records)
+    (line,) = [line for line in table.splitlines() if "torch.compile" in line]
+    assert line.split(" | ")[2] == "not measured"
