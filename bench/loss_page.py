@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from bench.baselines import BASELINES, COMPILED, OURS
+from bench.baselines import BASELINES, COMPILED, OURS, SAMPLE_BELOW
 from bench.loss_report import Record, Row, Section, number, of_floor, of_floor_text, table
 from bench.result_file import measured_on
 
@@ -36,7 +36,7 @@ SUPPORTS = (
 # Names of the README, and those of the records on a GPU and of `bench.sampled`; None where there is no row.
 LIBRARIES: dict[str, tuple[str | None, str | None]] = {
     "outcome_rl": (OURS, OURS),
-    "outcome_rl, `sample_below=1.25e-4`: unbiased": (None, f"{OURS}, sampled"),
+    f"outcome_rl, `sample_below={SAMPLE_BELOW:g}`: unbiased": (None, f"{OURS}, sampled"),
     "plain PyTorch, torch.compile": (COMPILED, COMPILED),
     "TRL 1.16: its chunked head": (TRL, TRL),
     "verl: its Triton kernel": ("verl, Triton", None),
@@ -54,7 +54,9 @@ def readme_table(loss: dict[str, Any], sampled: dict[str, Any]) -> str:
     """
     everywhere, dead = (loss["figures"]["sections"][title] for title in (MAIN_GPU, DEAD))
     (title, responses), *_ = sampled["figures"]["sections"].items()
-    heading = "policy loss | every token has an advantage | 45 % of the tokens have none | a language model's logits"
+    heading = (
+        "policy loss | every token has an advantage | 45 % of the tokens have none | a language model's logits, CPU"
+    )
     lines = [f"| {heading} |", "|---|---|---|---|"]
     for name, (row, cpu_row) in LIBRARIES.items():
         cells = [_share(section, row) for section in (everywhere, dead)]
