@@ -36,7 +36,7 @@ SUPPORTS = (
 # Names of the README, and those of the records on a GPU and of `bench.sampled`; None where there is no row.
 LIBRARIES: dict[str, tuple[str | None, str | None]] = {
     "outcome_rl": (OURS, OURS),
-    f"outcome_rl, `sample_below={SAMPLE_BELOW:g}`: unbiased": (None, f"{OURS}, sampled"),
+    f"outcome_rl, `sample_below={SAMPLE_BELOW:.2e}`: unbiased": (None, f"{OURS}, sampled"),
     "plain PyTorch, torch.compile": (COMPILED, COMPILED),
     "TRL 1.16: its chunked head": (TRL, TRL),
     "verl: its Triton kernel": ("verl, Triton", None),
