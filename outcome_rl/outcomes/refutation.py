@@ -29,6 +29,8 @@ _KNOWN = _EVALUATED | {r"\to", r"\limits", r"\infty", r"\approx", r"\circ", r"\b
 _LINK = re.compile(r"[=:：]|\b(?:is|are|equals?|to|that|it's)\b|[是为為は]")
 _NUMBER = re.compile(r"[0-9](?:[0-9,.]*[0-9])?")
 _SEPARATOR = re.compile(r"[,;&]|\\q?quad(?![A-Za-z])|\\\\")
+# math-verify differentiates, and to it other variables are constant: every `dv/dz` is 0.
+_DERIVATIVE = re.compile(r"frac *\{ *(?:d|\\partial)(?![a-z]{3})[^{}]*\} *\{ *(?:d|\\partial) *\\?[A-Za-z]")
 _DOTS = re.compile(r"\.\.\.|…|\\[lc]?dots(?![A-Za-z])")
 
 
@@ -36,6 +38,8 @@ _DOTS = re.compile(r"\.\.\.|…|\\[lc]?dots(?![A-Za-z])")
 def refuted(a: str, b: str) -> bool:
     """Return whether texts show that two answers differ which math-verify calls equal."""
     if (_DOTS.search(a) is None) != (_DOTS.search(b) is None) or _in_text(a) != _in_text(b):
+        return True
+    if _DERIVATIVE.search(a) or _DERIVATIVE.search(b):
         return True
     words, sides = (_words(_TEXT.sub("", a)), _words(_TEXT.sub("", b))), (_tokens(a), _tokens(b))
     if _is_equation(sides[0]) != _is_equation(sides[1]):

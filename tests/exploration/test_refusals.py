@@ -318,6 +318,7 @@ def is_stopped_without_a_trace(
 
 @pytest.mark.parametrize("impl", ["auto", "reference"])
 @pytest.mark.parametrize("method", ["score", "count"])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Python drops what a finalizer raises
 @settings(max_examples=40, deadline=None)
 @given(ROWS, ROWS, st.data())
 def test_a_call_that_is_stopped_anywhere_leaves_no_trace_or_is_finished(

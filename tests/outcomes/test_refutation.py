@@ -26,6 +26,7 @@ QUALIFIERS = (
         (r"32\% \text{ more}", r"32\% \text{ less}"),
         ("5", r"x \to 5"),
         (r"\frac{\partial f}{\partial x}", r"\frac{\partial f}{\partial y}"),
+        (r"\frac{dv}{dz}", r"(\frac{dv}{dz})^4"),
         ("p", "~p"),
         (r"p \land q", r"p \lor q"),
         (r"\angle ABC = 90", r"\angle ACB = 90"),
