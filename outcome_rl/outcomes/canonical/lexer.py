@@ -161,7 +161,8 @@ def top_level(tokens: Tokens) -> Iterator[int]:
 
 def positions(tokens: Tokens, texts: Container[str]) -> list[int]:
     """Return the positions of signs outside of all brackets."""
-    return [i for i in top_level(tokens) if tokens[i].text in texts and tokens[i].kind != "text"]
+    signs = {i for i, token in enumerate(tokens) if token.text in texts and token.kind != "text"}
+    return [i for i in top_level(tokens) if i in signs] if signs else []
 
 
 def split(tokens: Tokens, separators: Collection[str]) -> Iterator[Tokens]:
