@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from bench.baselines import BASELINES, COMPILED, OURS, SAMPLE_BELOW
-from bench.loss_report import Record, Row, Section, number, of_floor, of_floor_text, table
+from bench.loss_report import Record, Row, Section, number, of_floor, of_floor_text, row_of, table
 from bench.result_file import measured_on
 
 RECORDS = ("loss-cuda", "loss-cpu")
@@ -71,7 +71,7 @@ def readme_table(loss: dict[str, Any], sampled: dict[str, Any]) -> str:
     ]
     ranges = []
     for name, row in (("outcome_rl", OURS), ("TRL", TRL)):
-        ratios = [ratio for section in dense if (ratio := of_floor(_row(section, row), section))]
+        ratios = [ratio for section in dense if (ratio := of_floor(row_of(section, row), section))]
         ranges.append(f"{name} {min(ratios):.2f}x to {max(ratios):.2f}x")
     case = everywhere["case"]
     gpu, cpu = (record["devices"][-1].partition(": ")[2].partition(",")[0] for record in (loss, sampled))
@@ -119,7 +119,7 @@ def summary(sections: dict[str, Section], names: Sequence[str]) -> str:
     floors = [f"{number(section['floors']['forward_backward']['median_ms'])} ms" for section in shown.values()]
     lines.append(f"| three matrix products | {' | '.join(floors)} |")
     for name in dict.fromkeys(row["name"] for section in shown.values() for row in section["rows"]):
-        rows = [next((row for row in section["rows"] if row["name"] == name), None) for section in shown.values()]
+        rows = [row_of(section, name) for section in shown.values()]
         if any(row is not None and row["times"] and row["carries_coefficients"] for row in rows):
             cells = [_summary_cell(row, section) for row, section in zip(rows, shown.values(), strict=True)]
             lines.append(f"| {name} | {' | '.join(cells)} |")
@@ -180,13 +180,9 @@ def _summary_cell(row: Row | None, section: Section) -> str:
     return f"{ratio} x" + ("" if row["peak_mib"] is None else f", {row['peak_mib']:,.0f} MiB")
 
 
-def _row(section: Section, name: str) -> Row | None:
-    return next((row for row in section["rows"] if row["name"] == name), None)
-
-
 def _share(section: Section, name: str | None) -> str | None:
     """Return time over that of the three products of the section, and memory; None for a loss that was not timed."""
-    row = name and _row(section, name)
+    row = name and row_of(section, name)
     ratio = of_floor(row or None, section)
     if not row or ratio is None or row["peak_mib"] is None:
         return None

@@ -78,7 +78,7 @@ def table(section: Section) -> str:
         f"| floor: {section['floor']} | {' | '.join(_times(section['floors'][mode], None) for mode in modes)} |"
         f"{' |' * len(models)} | |",
     ]
-    ours = of_floor(next((row for row in section["rows"] if row["name"] == OURS), None), section)
+    ours = of_floor(row_of(section, OURS), section)
     for row in section["rows"]:
         name = row["name"] + ("" if row["carries_coefficients"] else " (plain cross-entropy: carries no coefficients)")
         cells = [_times(row["times"].get(mode), section["floors"][mode]) for mode in modes]
@@ -96,6 +96,11 @@ def _computes_all(section: Section) -> bool:
     """Return whether every token has a gradient and meets the whole head."""
     case = section["case"]
     return section["floor"] == "matrix products" and not case["kept_tokens"] and not case["dead_tokens"]
+
+
+def row_of(section: Section, name: str) -> Row | None:
+    """Return the row of a loss; None where it was not in the run."""
+    return next((row for row in section["rows"] if row["name"] == name), None)
 
 
 def of_floor(row: Row | None, section: Section) -> float | None:
