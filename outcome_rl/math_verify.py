@@ -26,8 +26,8 @@ from outcome_rl.isolation.process_memory import peak_mib
 from outcome_rl.isolation.worker_pool import WorkerPool
 from outcome_rl.isolation.worker_process import Handler
 from outcome_rl.outcomes.extraction.response import after_reasoning, extract_answer
-from outcome_rl.outcomes.functions import describe
 from outcome_rl.outcomes.keys import canonical_text
+from outcome_rl.user_functions import describe
 
 __all__ = [
     "ExprExtractionConfig",

@@ -6,10 +6,10 @@ from typing import Any, Literal, Self
 
 from outcome_rl.outcomes.equivalence import EquivalenceMatcher, Judge
 from outcome_rl.outcomes.function_matcher import FunctionMatcher
-from outcome_rl.outcomes.functions import load_function
 from outcome_rl.outcomes.kinds import NAMED, OutcomeKind
 from outcome_rl.outcomes.matcher import OutcomeMatcher
 from outcome_rl.settings import setting, settings_of
+from outcome_rl.user_functions import load_function
 from outcome_rl_kernels import GroupRule
 from outcome_rl_kernels.advantages.bonuses import BONUSES
 from outcome_rl_kernels.advantages.estimators import ADV_ESTIMATORS, Need

@@ -13,8 +13,9 @@ from torch import Tensor
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.exploration.reading import Reading
 from outcome_rl.exploration.scored import Scored, move
-from outcome_rl.outcomes.functions import has_nan, plain
+from outcome_rl.outcomes.functions import has_nan
 from outcome_rl.outcomes.keys import NO_ANSWER
+from outcome_rl.user_functions import plain
 from outcome_rl_kernels import GroupRule, OutcomeCounts, group_advantages
 from outcome_rl_kernels.counts.api import History
 from outcome_rl_kernels.counts.reference import Past

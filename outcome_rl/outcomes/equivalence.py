@@ -19,10 +19,11 @@ from outcome_rl.isolation.grader import Verdict
 from outcome_rl.outcomes.batch import Batch
 from outcome_rl.outcomes.extraction.answer import Answer
 from outcome_rl.outcomes.extraction.response import final_answer
-from outcome_rl.outcomes.functions import Outcome, boolean, check_callable, name_of
+from outcome_rl.outcomes.functions import Outcome
 from outcome_rl.outcomes.keys import NO_ANSWER, OUTCOME_RULE, canonical_text, hash_key
 from outcome_rl.outcomes.kinds import Outcomes, Progress, Texts
 from outcome_rl.outcomes.matcher import OutcomeMatcher, Pair, can_vote, final_golds, until
+from outcome_rl.user_functions import boolean, check_callable, name_of
 
 Judge = Callable[[str, str], bool]
 

@@ -13,20 +13,10 @@ from typing import Any
 import numpy as np
 
 from outcome_rl.outcomes.batch import Batch, Row
-from outcome_rl.outcomes.functions import (
-    MAX_SHOWN_CHARS,
-    Failure,
-    Outcome,
-    boolean,
-    check_callable,
-    load_function,
-    not_ending_the_process,
-    value_key,
-    value_of,
-    wrapped,
-)
+from outcome_rl.outcomes.functions import MAX_SHOWN_CHARS, Failure, Outcome, value_key, value_of, wrapped
 from outcome_rl.outcomes.keys import NO_ANSWER, hash_key
 from outcome_rl.outcomes.kinds import OutcomeKind, Outcomes, Progress, Texts, answer_of, empty_golds, golds_of
+from outcome_rl.user_functions import boolean, check_callable, load_function, not_ending_the_process
 
 logger = logging.getLogger(__name__)
 

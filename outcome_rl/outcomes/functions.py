@@ -9,21 +9,14 @@ characters of the response that spell the outcome, which the answer mask then co
 """
 
 import functools
-import inspect
 import json
 import math
-import os
-import sys
-import traceback
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from importlib import import_module
-from pathlib import Path
-from types import ModuleType
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from outcome_rl.outcomes.batch import Row
 from outcome_rl.outcomes.keys import NO_ANSWER, hash_key
+from outcome_rl.user_functions import check_callable, describe, load_function, name_of, plain
 
 FailureKind = Literal["timeout", "crash", "memory", "error", "cut"]
 
@@ -159,88 +152,6 @@ def wrapped(function: "str | Callable[..., Any]") -> OutcomeFunction:
     return found
 
 
-def name_of(function: Callable[..., Any]) -> str:
-    """Return "module:function" if that is all there is to a function, else an empty text."""
-    name = getattr(function, "__qualname__", "")
-    if not name or "<" in name or not isinstance(getattr(function, "__self__", None), ModuleType | type | None):
-        return ""
-    return f"{function.__module__}:{name}"
-
-
-def check_callable(setting: str, function: Any, arguments: str) -> None:
-    """Check that a function takes two positional arguments and does not need to be awaited.
-
-    Raises:
-        TypeError: it does not.
-    """
-    if not callable(function):
-        raise TypeError(f"{setting} must be a function {arguments}; got {type(function).__name__}")
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
-        raise TypeError(f"{setting} must be a function that returns its result; got the coroutine function {function}")
-    try:
-        inspect.signature(function).bind("", {})
-    except TypeError as error:
-        raise TypeError(f"{setting} must be a function {arguments}; got {function}: {error}") from error
-    except ValueError:  # a function in C that does not say what it takes
-        pass
-
-
-def load_function(name: str, arguments: str = "") -> Callable[..., Any]:
-    """Import a function that is named as "module:function" or "path.py:function".
-
-    If `arguments` are given, such as "(response, example)", the function must take as many.
-
-    A module that is not installed may be in the current folder, which is then put on the path and stays there.
-
-    Raises:
-        ValueError: the name has another form, there is no such file, module or function, or importing it raises.
-    """
-    module, _, attribute = name.rpartition(":")
-    if not (module and attribute):
-        raise ValueError(f'a function must be named as "module:function" or "path.py:function"; got {name!r}')
-    file = Path(module).resolve() if module.endswith(".py") else None
-    if file is not None and not file.is_file():
-        raise ValueError(f"{name}: there is no file {module}; give its path from the current folder")
-    try:
-        found: Any = _import(module) if file is None else _import(file.stem, str(file.parent))
-    except ImportError as error:
-        raise ValueError(f"{name}: {error}; put the module on PYTHONPATH or into the current folder") from error
-    except (Exception, SystemExit) as error:
-        *_, last = traceback.extract_tb(error.__traceback__)
-        place = "" if isinstance(error, SyntaxError) else f" ({last.filename}, line {last.lineno})"  # it names its own
-        raise ValueError(f"{name}: importing it raised {describe(error)}{place}; correct the module") from error
-    if file is not None and Path(found.__file__ or "").resolve() != file:
-        raise ValueError(f"{name}: Python finds another module named {file.stem!r}; rename the file")
-    try:
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except AttributeError as error:
-        raise ValueError(f"{name}: {error}; name one that it has") from error
-    if not callable(found):
-        raise ValueError(f"{name} must be a function; got {type(found).__name__}")
-    if arguments and not isinstance(found, OutcomeFunction):
-        try:
-            check_callable(name, found, arguments)
-        except TypeError as error:
-            raise ValueError(str(error)) from error
-    return found  # type: ignore[no-any-return]
-
-
-def _import(module: str, folder: str = "") -> ModuleType:
-    """Import a module, and use a folder, by default the current one, only as a last resort: files next to data must
-    not become modules.
-    """
-    try:
-        return import_module(module)
-    except ModuleNotFoundError:
-        with suppress(FileNotFoundError):  # the current folder was deleted
-            folder = folder or os.getcwd()
-        if not folder or folder in sys.path:
-            raise
-    sys.path.append(folder)
-    return import_module(module)
-
-
 def _attempt(length: int, function: Callable[..., Any], *arguments: Any) -> Outcome | Failure:
     try:
         return found(function(*arguments), length)
@@ -248,25 +159,6 @@ def _attempt(length: int, function: Callable[..., Any], *arguments: Any) -> Outc
         raise
     except BaseException as error:  # noqa: BLE001 - as above
         return Failure("error", describe(error))
-
-
-@contextmanager
-def not_ending_the_process() -> Iterator[None]:
-    """Turn what a user's function raises to end the process, such as SystemExit, into a RuntimeError.
-
-    Ctrl-C still ends it.
-    """
-    try:
-        yield
-    except (Exception, KeyboardInterrupt):
-        raise
-    except BaseException as error:
-        raise RuntimeError(f"{describe(error)}, which would end the run; return a value instead") from error
-
-
-def describe(error: BaseException) -> str:
-    """Return the type and the message of an error, on one line of bounded length."""
-    return " ".join(f"{type(error).__name__}: {error}"[:300].split())
 
 
 def found(result: Any, length: int) -> Outcome:
@@ -305,26 +197,6 @@ def shown(value: Hashable) -> str:
     """Return the text of a value for people."""
     text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}..."
-
-
-def plain(value: Any) -> Any:
-    """Return a value of plain Python, where numpy or torch has one number for it, also in tuples."""
-    if type(value) is tuple:
-        return tuple(map(plain, value))
-    is_number = getattr(value, "ndim", None) == 0 and callable(getattr(value, "item", None))
-    return value.item() if is_number else value
-
-
-def boolean(setting: str, value: Any) -> bool:
-    """Return the result of a user's function that decides something.
-
-    Raises:
-        TypeError: it is no boolean: a function that returns nothing has decided nothing, and a coroutine is true.
-    """
-    value = plain(value)
-    if not (isinstance(value, int | float) and value in (0, 1)):
-        raise TypeError(f"{setting} must return True or False; got {value!r:.80}")
-    return bool(value)
 
 
 def _check_outcome(value: Any) -> None:

@@ -16,18 +16,8 @@ from outcome_rl.isolation.own_process import in_own_process
 from outcome_rl.isolation.worker_pool import WorkerPool
 from outcome_rl.isolation.worker_process import Handler
 from outcome_rl.outcomes.batch import Row
-from outcome_rl.outcomes.functions import (
-    Failure,
-    FailureKind,
-    Outcome,
-    OutcomeFunction,
-    describe,
-    found,
-    load_function,
-    name_of,
-    text_of,
-    value_of,
-)
+from outcome_rl.outcomes.functions import Failure, FailureKind, Outcome, OutcomeFunction, found, text_of, value_of
+from outcome_rl.user_functions import describe, load_function, name_of
 
 _GRACE_S = 5.0  # a worker ends a function at the limit; after so much longer the worker itself is ended
 

@@ -26,8 +26,9 @@ from numpy.typing import NDArray
 
 from outcome_rl.outcomes.batch import Batch, Row
 from outcome_rl.outcomes.extraction.answer import Answer
-from outcome_rl.outcomes.functions import Failure, Outcome, boolean, found, shown
+from outcome_rl.outcomes.functions import Failure, Outcome, found, shown
 from outcome_rl.outcomes.keys import NO_ANSWER
+from outcome_rl.user_functions import boolean
 
 logger = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from outcome_rl.exploration.config import ExplorationConfig
-from outcome_rl.outcomes.functions import load_function
 from outcome_rl.settings import setting, settings_of
+from outcome_rl.user_functions import load_function
 from outcome_rl_kernels.advantages.api import parse_bonus
 from outcome_rl_kernels.advantages.estimators import check_group_size
 from outcome_rl_kernels.loss.losses import token_loss_names

@@ -8,8 +8,9 @@ from typing import Any
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import RewardConfig
 from outcome_rl.grpo.types import Problem
-from outcome_rl.outcomes.functions import Failure, load_function, not_ending_the_process
+from outcome_rl.outcomes.functions import Failure
 from outcome_rl.outcomes.isolated import Isolated, isolated
+from outcome_rl.user_functions import load_function, not_ending_the_process
 
 logger = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.types import Fetch, Prompts, Rollout
-from outcome_rl.outcomes.functions import load_function
 from outcome_rl.outcomes.kinds import Progress
+from outcome_rl.user_functions import load_function
 
 ENGINES = {
     "transformers": "outcome_rl.grpo.rollout.transformers_engine:TransformersEngine",
