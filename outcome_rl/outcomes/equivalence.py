@@ -19,10 +19,9 @@ from outcome_rl.isolation.grader import Verdict
 from outcome_rl.outcomes.batch import Batch
 from outcome_rl.outcomes.extraction.answer import Answer
 from outcome_rl.outcomes.extraction.response import final_answer
-from outcome_rl.outcomes.functions import Outcome
 from outcome_rl.outcomes.keys import NO_ANSWER, OUTCOME_RULE, canonical_text, hash_key
-from outcome_rl.outcomes.kinds import Outcomes, Progress, Texts
-from outcome_rl.outcomes.matcher import OutcomeMatcher, Pair, can_vote, final_golds, until
+from outcome_rl.outcomes.kinds import Outcomes, Progress, Texts, until
+from outcome_rl.outcomes.matcher import OutcomeMatcher, Pair, can_vote, doubts, final_golds
 from outcome_rl.user_functions import boolean, check_callable, name_of
 
 Judge = Callable[[str, str], bool]
@@ -62,12 +61,6 @@ class EquivalenceMatcher(OutcomeMatcher):
     def from_settings(cls, settings: Any) -> Self:
         return cls(settings.equivalence, settings.workers, settings.timeout_s)
 
-    def outcome(self, response: str, row: Any) -> Outcome:
-        raise TypeError("an outcome by equivalence depends on those before it; use classify")
-
-    def is_correct(self, outcome: Outcome, gold: str, row: Any) -> bool:
-        raise TypeError("an outcome by equivalence depends on those before it; use classify")
-
     def same_gold(self, a: str, b: str) -> bool:
         return final_answer(a).strip() == final_answer(b).strip()
 
@@ -81,7 +74,7 @@ class EquivalenceMatcher(OutcomeMatcher):
     def key_of(self, key: int, text: str) -> int:
         return key  # no canonical text is in it
 
-    def _classify(
+    def _classify_answers(
         self,
         batch: Batch,
         answers: list[Answer | None],
@@ -91,7 +84,6 @@ class EquivalenceMatcher(OutcomeMatcher):
     ) -> Outcomes:
         forms = [answer.text.strip() if answer and canonical_text(answer.text) else "" for answer in answers]
         golds = final_golds(batch)
-        bad, doubtful = self._about_golds(batch, golds)
         gold_of = dict(zip(batch.question_ids, golds, strict=True))
         new: dict[str, set[str]] = {question_id: set() for question_id in gold_of}
         for question_id, form in zip(batch.question_ids, forms, strict=True):
@@ -105,7 +97,9 @@ class EquivalenceMatcher(OutcomeMatcher):
         correct_N = (keys_N == np.array(gold_keys, np.int64)) & (keys_N != NO_ANSWER)
         self._log_cut(limit_s, sum(form != "" and form not in own.key_of for own, form in rows))
         answered = [answer if key != NO_ANSWER else None for answer, key in zip(answers, keys, strict=True)]
-        return Outcomes(keys_N, correct_N, answered, sum(form in own.unresolved for own, form in rows), bad, doubtful)
+        unresolved = sum(form in own.unresolved for own, form in rows)
+        bad = self._bad_golds(batch, golds)
+        return Outcomes(keys_N, correct_N, answered, unresolved, bad, doubts(batch, golds))
 
     def _run(
         self,

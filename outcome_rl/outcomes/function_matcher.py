@@ -6,16 +6,13 @@ It has the methods of `OutcomeMatcher`, which compares the final answers of math
 import ast
 import json
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 from outcome_rl.outcomes.batch import Batch, Row
 from outcome_rl.outcomes.functions import MAX_SHOWN_CHARS, Failure, Outcome, value_key, value_of, wrapped
 from outcome_rl.outcomes.keys import NO_ANSWER, hash_key
-from outcome_rl.outcomes.kinds import OutcomeKind, Outcomes, Progress, Texts, answer_of, empty_golds, golds_of
+from outcome_rl.outcomes.kinds import OutcomeKind, until
 from outcome_rl.user_functions import boolean, check_callable, load_function, not_ending_the_process
 
 logger = logging.getLogger(__name__)
@@ -30,6 +27,10 @@ class FunctionMatcher(OutcomeKind):
     A response is correct if `is_correct(value, example)` says so. Without such a function the gold answer goes through
     the outcome function as a response would, and a response with the same outcome is correct; an empty one is none.
     Values that Python calls equal are one outcome; NaN is no answer.
+
+    A response on which the function failed has the outcome of that kind of failure, which is never correct. One that it
+    was not called on in time has no answer. `Outcomes.unresolved` counts both, and the log names the first ones. A
+    function that fails on every response of its first batch is refused.
 
     Args:
         function: `(response, example) -> value | Outcome | None`, see `functions`, or its name as `load_function` takes
@@ -55,78 +56,58 @@ class FunctionMatcher(OutcomeKind):
         super().__init__(self._function.rule)
         arguments = "(value, example)"
         if isinstance(is_correct, str):
-            self._is_correct: Callable[[Any, Row], bool] | None = load_function(is_correct, arguments)
+            self._decides: Callable[[Any, Row], bool] | None = load_function(is_correct, arguments)
         else:
-            self._is_correct = is_correct
+            self._decides = is_correct
             if is_correct is not None:
                 check_callable("is_correct", is_correct, arguments)
         self._ever_worked = False
         self._golds: dict[tuple[str, str], Outcome | Failure] = {}  # question and gold -> its outcome, of the last ones
 
-    def classify(
-        self,
-        question_ids: Batch | Sequence[str],
-        responses: Sequence[str] | None = None,
-        golds: Sequence[str] | None = None,
-        rows: Sequence[Row] | None = None,
-        *,
-        texts: Texts | None = None,
-        progress: Progress | None = None,
-        limit_s: float | None = None,
-    ) -> Outcomes:
-        """Call the function on N responses, once for equal ones to a question, and decide which are correct.
-
-        Args:
-            question_ids, responses, golds, rows: columns of a `Batch`, or a `Batch` in place of the first.
-            texts: not read.
-            progress: called as `progress(done, total)` once, after the function.
-            limit_s: seconds for all calls of an isolated function together; golds come first. None is no limit.
-
-        Returns:
-            The `Outcomes`. A response on which the function failed has the outcome of that kind of failure, which is
-            never correct, and one that it was not called on in time has no answer; `unresolved` counts these responses,
-            and the log names the first ones.
-
-        Raises:
-            TypeError, ValueError: as for `Batch`, the function failed on every response of its first batch, or
-                `is_correct` returned no boolean.
-        """
-        batch = Batch.of(question_ids, responses, golds, rows=rows)
-        deadline = time.monotonic() + (float("inf") if limit_s is None else limit_s)
-        pairs = list(zip(batch.question_ids, batch.responses, strict=True))
-        given = golds_of(batch) if self._is_correct is None else [""] * len(batch)
-        with_gold = list(zip(batch.question_ids, given, strict=True))
-        new = {
-            pair: example
-            for pair, example in zip(with_gold, batch.examples, strict=True)
-            if pair[1].strip() and pair not in self._golds
-        }
-        row_of = new | dict(zip(pairs, batch.examples, strict=True))
-        results = dict(
-            zip(row_of, self._function.call([text for _, text in row_of], [*row_of.values()], deadline), strict=True)
-        )
-        found = [results[pair] for pair in pairs]
-        self._check_works(found)
-        of_gold = {pair: results.get(pair) or self._golds.get(pair) for pair in with_gold if pair[1].strip()}
-        bad = self._bad_golds(batch, of_gold)
-        self.report(bad, {})
-        self._log_failures({pair: one for pair, one in zip(pairs, found, strict=True) if isinstance(one, Failure)})
-        correct = [
-            self._correct(one, of_gold.get(gold), example)
-            for one, gold, example in zip(found, with_gold, batch.examples, strict=True)
-        ]
-        # A gold that was cut is asked again. The others are kept: a function may be slow.
-        self._golds |= {pair: results[pair] for pair in new if not _is_cut(results[pair])}
+    def _outcomes(self, batch: Batch, golds: Sequence[str], limit_s: float | None) -> Sequence[Outcome | Failure]:
+        """Call the function once on all texts that are new, golds first."""
         while len(self._golds) > MAX_GOLDS:
             del self._golds[next(iter(self._golds))]
-        if progress is not None:
-            progress(len(pairs), len(pairs))
-        failed = sum(isinstance(one, Failure) for one in found)
-        keys_N = np.array([one.key for one in found], np.int64)
-        return Outcomes(keys_N, np.array(correct, np.bool_), list(map(answer_of, found)), failed, bad)
+        pairs = list(zip(batch.question_ids, batch.responses, strict=True))
+        new = {
+            pair: example
+            for pair, example in zip(zip(batch.question_ids, golds, strict=True), batch.examples, strict=True)
+            if pair[1].strip() and pair not in self._golds and self._decides is None
+        }
+        row_of = new | dict(zip(pairs, batch.examples, strict=True))
+        called = self._function.call([text for _, text in row_of], [*row_of.values()], until(limit_s))
+        results = dict(zip(row_of, called, strict=True))
+        outcomes = [results[pair] for pair in pairs]
+        self._check_works(outcomes)
+        self._log_failures({pair: one for pair, one in zip(pairs, outcomes, strict=True) if isinstance(one, Failure)})
+        # Kept, because a function may be slow; a gold that was cut is asked again.
+        self._golds |= {pair: results[pair] for pair in new if not _is_cut(results[pair])}
+        return outcomes
+
+    def _is_correct(self, outcome: Outcome, question_id: str, gold: str, example: Row) -> bool:
+        if self._decides is None:
+            of_gold = self._golds.get((question_id, gold))
+            return of_gold is not None and outcome.key == of_gold.key
+        try:
+            with not_ending_the_process():
+                return boolean("is_correct", self._decides(outcome.value, example))
+        except Exception as error:
+            error.add_note(f"is_correct was called with {outcome.value!r:.200} and the row {dict(example)!r:.500}")
+            raise
+
+    def _bad_golds(self, batch: Batch, golds: Sequence[str]) -> dict[str, str]:
+        if self._decides is not None:
+            return {}
+        bad = super()._bad_golds(batch, golds)
+        for question_id, gold in dict.fromkeys(zip(batch.question_ids, golds, strict=True)):
+            one = self._golds.get((question_id, gold))
+            if one is not None and (isinstance(one, Failure) or one.key == NO_ANSWER):
+                why = one.reason if isinstance(one, Failure) else "it has no outcome"
+                bad[question_id] = f"the gold answer {gold[:MAX_SHOWN_CHARS]!r}: {why}"
+        return bad
 
     def same_gold(self, a: str, b: str) -> bool:
-        return a == b or self._is_correct is not None
+        return a == b or self._decides is not None
 
     def key_of(self, key: int, text: str) -> int:
         """Return the key of a value that version 0.2 counted: it distinguished 1, 1.0 and True."""
@@ -149,28 +130,6 @@ class FunctionMatcher(OutcomeKind):
                 f"its first batch; on the first: {errors[0]}"
             )
         self._ever_worked = self._ever_worked or len(errors) < len(found)
-
-    def _bad_golds(self, batch: Batch, of_gold: Mapping[tuple[str, str], Outcome | Failure | None]) -> dict[str, str]:
-        if batch.golds is None or self._is_correct is not None:
-            return {}
-        bad = empty_golds(batch)
-        for (question_id, gold), one in of_gold.items():
-            if one is not None and not _is_cut(one) and (isinstance(one, Failure) or one.key == NO_ANSWER):
-                why = one.reason if isinstance(one, Failure) else "it has no outcome"
-                bad[question_id] = f"the gold answer {gold[:MAX_SHOWN_CHARS]!r}: {why}"
-        return bad
-
-    def _correct(self, found: Outcome | Failure, gold: Outcome | Failure | None, example: Row) -> bool:
-        if found.key == NO_ANSWER or isinstance(found, Failure):
-            return False
-        if self._is_correct is None:
-            return gold is not None and found.key == gold.key
-        try:
-            with not_ending_the_process():
-                return boolean("is_correct", self._is_correct(found.value, example))
-        except Exception as error:
-            error.add_note(f"is_correct was called with {found.value!r:.200} and the row {dict(example)!r:.500}")
-            raise
 
     def _log_failures(self, failures: Mapping[tuple[str, str], Outcome | Failure]) -> None:
         for (question_id, response), failure in [*failures.items()][:MAX_LOGGED_FAILURES]:

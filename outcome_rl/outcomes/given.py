@@ -18,7 +18,7 @@ class GivenMatcher(OutcomeKind):
     rule = "given/2"
     needs_keys = True
 
-    def classify(self, batch: Batch, **_: Any) -> Outcomes:
+    def _classify(self, batch: Batch, *_: Any) -> Outcomes:
         """Return the keys of N responses, of which none is correct: pass `Batch.correct`.
 
         Raises:

@@ -17,6 +17,7 @@ which gets all responses of a step at once.
 """
 
 import logging
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
@@ -98,37 +99,68 @@ class OutcomeKind:
 
     def classify(
         self,
-        batch: Batch,
+        question_ids: Batch | Sequence[str],
+        responses: Sequence[str] | None = None,
+        golds: Sequence[str] | None = None,
+        rows: Sequence[Row] | None = None,
         *,
         texts: Texts | None = None,
         progress: Progress | None = None,
         limit_s: float | None = None,
     ) -> Outcomes:
-        """Read the outcomes of N responses, and decide which are correct.
+        """Read the outcomes of N responses, once for equal ones to a question, and decide which are correct.
 
         Args:
-            batch: columns; an empty gold is none, and a response without a gold is not correct.
+            question_ids, responses, golds, rows: columns of a `Batch`, or a `Batch` in place of the first; an empty
+                gold is none, and a response without a gold is not correct.
             texts: the outcomes of earlier calls, for a kind that asks whether a new text equals one of these.
             progress: called as `progress(done, total)` during slow comparisons.
-            limit_s: seconds that slow comparisons or calls may take together; None is no limit.
+            limit_s: seconds that slow comparisons or calls may take together; a response whose comparison or call has
+                not begun by then is not correct, and is in `unresolved`. None is no limit.
+
+        Raises:
+            TypeError, ValueError: as for `Batch`.
         """
+        batch = Batch.of(question_ids, responses, golds, rows=rows)
+        return self.report(self._classify(batch, texts or {}, progress, limit_s))
+
+    def _classify(self, batch: Batch, texts: Texts, progress: Progress | None, limit_s: float | None) -> Outcomes:
+        """Classify a batch, and log nothing about its golds."""
         golds = golds_of(batch)
+        outcomes = self._outcomes(batch, golds, limit_s)
         rows = list(zip(batch.question_ids, batch.responses, golds, strict=True))
-        of_row: dict[tuple[str, str, str], tuple[Outcome, bool]] = {}
-        for row, example in zip(rows, batch.examples, strict=True):
-            if row not in of_row:
-                _, response, gold = row
-                outcome = self.outcome(response, example)
-                if not isinstance(outcome, Outcome) or outcome.key is None:
-                    outcome = found(outcome, len(response))
-                judged = outcome.key != NO_ANSWER and bool(gold.strip())
-                correct = judged and boolean("is_correct", self.is_correct(outcome, gold, example))
-                of_row[row] = outcome, correct
-        bad = {} if batch.golds is None else empty_golds(batch)
-        self.report(bad, {})
-        outcomes, correct_N = zip(*(of_row[row] for row in rows), strict=True) if rows else ((), ())
-        keys_N = np.array([outcome.key for outcome in outcomes], np.int64)
-        return Outcomes(keys_N, np.array(correct_N, np.bool_), list(map(answer_of, outcomes)), bad_golds=bad)
+        correct: dict[tuple[str, str, str], bool] = {}
+        for row, outcome, example in zip(rows, outcomes, batch.examples, strict=True):
+            if isinstance(outcome, Failure) or outcome.key == NO_ANSWER:
+                correct[row] = False
+            elif row not in correct:
+                correct[row] = self._is_correct(outcome, row[0], row[2], example)
+        if progress is not None:
+            progress(len(batch), len(batch))
+        return Outcomes(
+            np.array([outcome.key for outcome in outcomes], np.int64),
+            np.array([correct[row] for row in rows], np.bool_),
+            list(map(answer_of, outcomes)),
+            sum(isinstance(outcome, Failure) for outcome in outcomes),
+            self._bad_golds(batch, golds),
+        )
+
+    def _outcomes(self, batch: Batch, golds: Sequence[str], limit_s: float | None) -> Sequence[Outcome | Failure]:
+        """Return the outcome of each response, with its key."""
+        pairs = list(zip(batch.question_ids, batch.responses, strict=True))
+        outcome_of: dict[tuple[str, str], Outcome] = {}
+        for pair, example in dict(zip(pairs, batch.examples, strict=True)).items():
+            outcome = self.outcome(pair[1], example)
+            is_whole = isinstance(outcome, Outcome) and outcome.key is not None
+            outcome_of[pair] = outcome if is_whole else found(outcome, len(pair[1]))
+        return [outcome_of[pair] for pair in pairs]
+
+    def _is_correct(self, outcome: Outcome, question_id: str, gold: str, example: Row) -> bool:
+        return bool(gold.strip()) and boolean("is_correct", self.is_correct(outcome, gold, example))
+
+    def _bad_golds(self, batch: Batch, golds: Sequence[str]) -> dict[str, str]:
+        """Return the questions whose gold answer is unusable, each with the reason."""
+        return {} if batch.golds is None else empty_golds(batch)
 
     def classify_answers(
         self,
@@ -140,7 +172,7 @@ class OutcomeKind:
         progress: Progress | None = None,
     ) -> Outcomes:
         """Classify what `extract` returned for N responses; None is an empty text."""
-        batch = Batch.of(question_ids, [text or "" for text in answers], golds, rows=rows)
+        batch = Batch(question_ids, [text or "" for text in answers], golds, rows=rows)
         return self.classify(batch, progress=progress)
 
     def extract(self, response: str) -> str | None:
@@ -172,16 +204,17 @@ class OutcomeKind:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def report(self, bad_golds: Mapping[str, str], doubtful_golds: Mapping[str, str]) -> None:
-        """Say why golds are unusable or doubtful, each of them once."""
+    def report(self, outcomes: Outcomes) -> Outcomes:
+        """Say why golds are unusable or doubtful, each of them once; return the outcomes."""
         said: dict[tuple[str, str], None] = self.__dict__.setdefault("_said", {})
-        for golds, say in ((bad_golds, _warn), (doubtful_golds, logger.warning)):
+        for golds, say in ((outcomes.bad_golds, _warn), (outcomes.doubtful_golds, logger.warning)):
             for one in golds.items():
                 if one not in said:
                     said[one] = None
                     say("question %r: %s.", *one)
         while len(said) > MAX_SAID:
             said.pop(next(iter(said)), None)
+        return outcomes
 
 
 def _warn(text: str, question_id: str, why: str) -> None:
@@ -212,6 +245,11 @@ def golds_of(batch: Batch) -> list[str]:
         gold if gold.strip() else known.get(question_id, "")
         for question_id, gold in zip(batch.question_ids, golds, strict=True)
     ]
+
+
+def until(limit_s: float | None) -> float:
+    """Return the time at which a limit is over, by `time.monotonic()`."""
+    return time.monotonic() + (float("inf") if limit_s is None else limit_s)
 
 
 def golds_differ(question_id: str, before: str, gold: str) -> ValueError:

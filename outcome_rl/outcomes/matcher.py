@@ -6,7 +6,6 @@ whether the answer is correct. It changes no key, and it remembers nothing but i
 
 import logging
 import re
-import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any, Self, TypeVar
@@ -17,9 +16,8 @@ from outcome_rl.isolation.grader import MAX_LOGGED_CHARS, MathVerifyPool, Verdic
 from outcome_rl.outcomes.batch import Batch, Row
 from outcome_rl.outcomes.extraction.answer import Answer
 from outcome_rl.outcomes.extraction.response import extract_answer, final_answer
-from outcome_rl.outcomes.functions import Outcome
-from outcome_rl.outcomes.keys import NO_ANSWER, OUTCOME_RULE, Tag, canonical_text, is_open, outcome_key
-from outcome_rl.outcomes.kinds import OutcomeKind, Outcomes, Progress, Texts, empty_golds, golds_of
+from outcome_rl.outcomes.keys import OUTCOME_RULE, Tag, canonical_text, is_open, outcome_key
+from outcome_rl.outcomes.kinds import OutcomeKind, Outcomes, Progress, Texts, golds_of, until
 from outcome_rl.outcomes.refutation import refuted
 from outcome_rl.outcomes.tolerance import contradicts, within_tolerance
 
@@ -81,44 +79,6 @@ class OutcomeMatcher(OutcomeKind):
     def from_settings(cls, settings: Any) -> Self:
         return cls(settings.workers, settings.timeout_s, gold_tolerance=settings.gold_tolerance)
 
-    def outcome(self, response: str, row: Row) -> Outcome:
-        """Return the final answer of a response, with the key of its canonical text."""
-        answer = extract_answer(response)
-        if answer is None:
-            return Outcome(None, key=NO_ANSWER)
-        return Outcome(answer.text, answer.start, answer.end, outcome_key(answer.text))
-
-    def is_correct(self, outcome: Outcome, gold: str, row: Row) -> bool:
-        """Return whether an answer equals the gold answer, by canonical texts, a vote, and the tolerance."""
-        correct, _ = self._correct([(final_answer(gold).strip(), str(outcome.value).strip())], None, float("inf"))
-        return outcome.key != NO_ANSWER and all(correct.values())
-
-    def classify(
-        self,
-        question_ids: Batch | Sequence[str],
-        responses: Sequence[str] | None = None,
-        golds: Sequence[str] | None = None,
-        *,
-        texts: Texts | None = None,
-        progress: Progress | None = None,
-        limit_s: float | None = None,
-    ) -> Outcomes:
-        """Read the final answers of N responses, and compare them with the gold answers.
-
-        Args:
-            question_ids, responses, golds: columns of a `Batch`, or a `Batch` in place of the first. A response
-                without a gold is not correct.
-            texts: not read.
-            progress: called as `progress(done, total)` during the votes.
-            limit_s: seconds that the votes may take together; an answer whose vote has not begun by then is not
-                correct, and is in `unresolved`. None means no limit.
-
-        Raises:
-            TypeError, ValueError: as for `Batch`.
-        """
-        batch = Batch.of(question_ids, responses, golds)
-        return self._classify(batch, once_each(extract_answer, batch.responses), texts or {}, progress, limit_s)
-
     def classify_answers(
         self,
         question_ids: Sequence[str],
@@ -131,7 +91,7 @@ class OutcomeMatcher(OutcomeKind):
         """Classify answers that were extracted before, like `classify`; None means no answer, and rows are not read."""
         batch = Batch(question_ids, [answer or "" for answer in answers], golds)
         given = [None if answer is None else Answer(answer, 0, len(answer), "given") for answer in answers]
-        return self._classify(batch, given, {}, progress, None)
+        return self.report(self._classify_answers(batch, given, {}, progress, None))
 
     @staticmethod
     def extract(response: str) -> str | None:
@@ -156,7 +116,10 @@ class OutcomeMatcher(OutcomeKind):
         """Stop the math-verify processes; a later call starts new ones."""
         self._pool.close()
 
-    def _classify(
+    def _classify(self, batch: Batch, texts: Texts, progress: Progress | None, limit_s: float | None) -> Outcomes:
+        return self._classify_answers(batch, once_each(extract_answer, batch.responses), texts, progress, limit_s)
+
+    def _classify_answers(
         self,
         batch: Batch,
         answers: list[Answer | None],
@@ -166,7 +129,6 @@ class OutcomeMatcher(OutcomeKind):
     ) -> Outcomes:
         forms = ["" if answer is None else answer.text.strip() for answer in answers]
         golds = final_golds(batch)
-        bad, doubtful = self._about_golds(batch, golds)
         pairs = list(zip(golds, forms, strict=True))
         correct, unresolved = self._correct(pairs, progress, until(limit_s))
         self._log_cut(limit_s, sum(unresolved[pair] == "cut" for pair in pairs if pair in unresolved))
@@ -175,22 +137,15 @@ class OutcomeMatcher(OutcomeKind):
             np.array([correct[pair] for pair in pairs], np.bool_),
             answers,
             sum(pair in unresolved for pair in pairs),
-            bad,
-            doubtful,
+            self._bad_golds(batch, golds),
+            doubts(batch, golds),
         )
 
-    def _about_golds(self, batch: Batch, golds: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
-        """Return, and report, the questions with unusable golds and with doubtful ones."""
-        bad, doubtful = {} if batch.golds is None else empty_golds(batch), {}
-        for question_id, gold in dict(zip(batch.question_ids, golds, strict=True)).items():
-            canonical = canonical_text(gold)
-            doubt = "" if canonical == "{}" else _DOUBTS.get(canonical[:2], _DOUBTS.get(canonical[:1], ""))
-            if doubt:
-                doubtful[question_id] = f"the gold answer {gold[:MAX_LOGGED_CHARS]!r}: {doubt}"
-            elif gold and not canonical:
-                bad[question_id] = f"the gold answer {gold!r} is empty"
-        self.report(bad, doubtful)
-        return bad, doubtful
+    def _bad_golds(self, batch: Batch, golds: Sequence[str]) -> dict[str, str]:
+        blank = {id_: gold for id_, gold in zip(batch.question_ids, golds, strict=True) if not canonical_text(gold)}
+        return super()._bad_golds(batch, golds) | {
+            question_id: f"the gold answer {gold!r} is empty" for question_id, gold in blank.items() if gold
+        }
 
     def _correct(
         self, pairs: Iterable[Pair], progress: Progress | None, deadline: float
@@ -256,5 +211,12 @@ def final_golds(batch: Batch) -> list[str]:
     return [gold.strip() for gold in once_each(final_answer, golds_of(batch))]
 
 
-def until(limit_s: float | None) -> float:
-    return time.monotonic() + (float("inf") if limit_s is None else limit_s)
+def doubts(batch: Batch, golds: Sequence[str]) -> dict[str, str]:
+    """Return the questions whose gold answer needs a look, each with the reason."""
+    doubtful = {}
+    for question_id, gold in dict(zip(batch.question_ids, golds, strict=True)).items():
+        canonical = canonical_text(gold)
+        doubt = "" if canonical == "{}" else _DOUBTS.get(canonical[:2], _DOUBTS.get(canonical[:1], ""))
+        if doubt:
+            doubtful[question_id] = f"the gold answer {gold[:MAX_LOGGED_CHARS]!r}: {doubt}"
+    return doubtful

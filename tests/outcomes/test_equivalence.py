@@ -54,6 +54,7 @@ def test_a_text_keeps_its_class_and_the_order_of_the_responses_does_not_matter(
         assert all(text == founder or check(founder, text) or check("ab", text) for text in members)
 
 
+@settings(deadline=None)
 @given(ANSWERS.filter(any), ANSWERS.filter(any))
 def test_a_run_that_continues_equals_one_that_did_not_stop(before: list[str], after: list[str]) -> None:
     whole, stopped = Explorer(bonus="ucb", equivalence=intransitive), Explorer(bonus="ucb", equivalence=intransitive)
