@@ -29,7 +29,7 @@ from outcome_rl.outcomes.canonical.arithmetic import (
     simplified,
 )
 from outcome_rl.outcomes.canonical.functions import FUNCTIONS, OPERATORS
-from outcome_rl.outcomes.canonical.lexer import NotUnderstood, TooLarge
+from outcome_rl.outcomes.canonical.lexer import TooLarge
 from outcome_rl.outcomes.canonical.trees import (
     Apply,
     Call,
@@ -40,7 +40,6 @@ from outcome_rl.outcomes.canonical.trees import (
     Product,
     Quotient,
     Rational,
-    Signed,
     Sum,
     Tree,
     names_in,
@@ -121,8 +120,6 @@ class Evaluator:
                 return -self.value(part, point)
             case Apply(name, operands):
                 return self._unknown(name, [rounded(self.value(operand, point)) for operand in operands], point)
-            case Signed():
-                raise NotUnderstood("a sign of two")
 
     def _work_on(self, operator: str, operands: list[Number]) -> Number:
         work, function = OPERATORS[operator]

@@ -33,7 +33,6 @@ from outcome_rl.outcomes.canonical.trees import (
     Product,
     Quotient,
     Rational,
-    Signed,
     Sum,
     Tree,
 )
@@ -42,14 +41,18 @@ TRIGONOMETRIC = ("sin", "cos", "tan", "cot", "sec", "csc")
 _TWO = Rational(Fraction(2))
 
 
-def parse_expression(tokens: Tokens) -> Tree:
+def parse_expression(tokens: Tokens, pm: int = 0) -> Tree:
     """Return the tree of an expression.
+
+    Args:
+        tokens: all of its tokens.
+        pm: the sign that `\\pm` is read as, 1 or -1, and `\\mp` as the other; 0 reads neither.
 
     Raises:
         NotUnderstood: not an expression of the grammar; `Words` if it holds prose.
         Incomparable: ambiguous; `TooLarge` if it is nested deeper than `MAX_DEPTH`.
     """
-    parser = _Parser(tokens)
+    parser = _Parser(tokens, pm)
     tree = parser.sum()
     if parser.position != len(tokens):
         raise parser.refusal()
@@ -75,8 +78,9 @@ def _check_unit(tokens: Tokens) -> None:
 class _Parser(NumberReader):
     """Recursive descent; every method consumes what it returns."""
 
-    def __init__(self, tokens: Tokens) -> None:
+    def __init__(self, tokens: Tokens, pm: int) -> None:
         super().__init__(tokens)
+        self.pm = pm
         self.depth = 0
         self.in_bars = 0
         self.in_trigonometric = 0
@@ -89,10 +93,18 @@ class _Parser(NumberReader):
 
     def sum(self) -> Tree:
         """Terms; a sum or product is one node, however long, so that trees are no deeper than texts are nested."""
-        terms = [_signed(self.accept("+", "-", r"\pm", r"\mp") or "+", self.product())]
-        while sign := self.accept("+", "-", r"\pm", r"\mp"):
+        terms = [_signed(self.sign_of_term() or "+", self.product())]
+        while sign := self.sign_of_term():
             terms.append(_signed(sign, self.product()))
         return terms[0] if len(terms) == 1 else Sum(tuple(terms))
+
+    def sign_of_term(self) -> str | None:
+        sign = self.accept("+", "-", r"\pm", r"\mp")
+        if sign in (r"\pm", r"\mp"):
+            if not self.pm:
+                raise NotUnderstood("a sign of two")
+            return "+" if (self.pm > 0) == (sign == r"\pm") else "-"
+        return sign
 
     def product(self) -> Tree:
         factors = [self.signed_power()]
@@ -413,6 +425,4 @@ def _is_capital(tree: Tree) -> bool:
 
 
 def _signed(sign: str, tree: Tree) -> Tree:
-    if sign == "+":
-        return tree
-    return Negative(tree) if sign == "-" else Signed(1 if sign == r"\pm" else -1, tree)
+    return tree if sign == "+" else Negative(tree)

@@ -24,17 +24,7 @@ from outcome_rl.outcomes.canonical.lexer import (
 )
 from outcome_rl.outcomes.canonical.notations import clock_key, word_key
 from outcome_rl.outcomes.canonical.parser import parse_expression
-from outcome_rl.outcomes.canonical.trees import (
-    Call,
-    Constant,
-    Negative,
-    Sum,
-    Tree,
-    names_in,
-    nodes,
-    with_name,
-    with_sign,
-)
+from outcome_rl.outcomes.canonical.trees import Call, Constant, Negative, Sum, Tree, names_in, nodes, with_name
 
 _ABOUT, _ELEMENT = r"\approx", r"\in"
 FLIPPED = {"<": ">", ">": "<", r"\leq": r"\geq", r"\geq": r"\leq", r"\neq": r"\neq"}
@@ -90,8 +80,7 @@ class _Reader:
     def parse(self, tokens: Tokens) -> Tree:
         if words_in(tokens):
             raise Words("a word in a formula")
-        tree = parse_expression(tokens)
-        return with_sign(tree, self.pm) if self.pm else tree
+        return parse_expression(tokens, self.pm)
 
     def statement(self, tokens: Tokens) -> Element:
         signs = positions(tokens, RELATIONS)

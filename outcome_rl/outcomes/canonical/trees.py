@@ -1,6 +1,6 @@
 """Expression trees of formulas, made by `parser`. A sum or product is one node, however long."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -64,14 +64,6 @@ class Negative:
 
 
 @dataclass(frozen=True, slots=True)
-class Signed:
-    """A term with `\\pm`, 1, or `\\mp`, -1."""
-
-    sign: int
-    part: "Tree"
-
-
-@dataclass(frozen=True, slots=True)
 class Call:
     """A known function."""
 
@@ -87,7 +79,7 @@ class Apply:
     parts: "tuple[Tree, ...]"
 
 
-Tree = Rational | Name | Constant | Sum | Product | Quotient | Power | Negative | Signed | Call | Apply
+Tree = Rational | Name | Constant | Sum | Product | Quotient | Power | Negative | Call | Apply
 
 
 def subtrees(tree: Tree) -> tuple[Tree, ...]:
@@ -96,35 +88,24 @@ def subtrees(tree: Tree) -> tuple[Tree, ...]:
             return parts
         case Quotient(one, other) | Power(one, other):
             return one, other
-        case Negative(part) | Signed(_, part):
+        case Negative(part):
             return (part,)
     return ()
 
 
-def _mapped(function: Callable[[Tree], Tree], tree: Tree) -> Tree:
-    """Return the tree with a function applied to its subtrees."""
-    parts = tuple(map(function, subtrees(tree)))
+def with_name(tree: Tree, name: str, other: str) -> Tree:
+    """Return the tree with a variable renamed."""
+    parts = tuple(with_name(part, name, other) for part in subtrees(tree))
     match tree:
+        case Name():
+            return Name(other) if tree.name == name else tree
         case Sum() | Product():
             return type(tree)(parts)
-        case Call(name) | Apply(name):
-            return type(tree)(name, parts)
+        case Call() | Apply():
+            return type(tree)(tree.name, parts)
         case Quotient() | Power() | Negative():
             return type(tree)(*parts)
     return tree
-
-
-def with_sign(tree: Tree, pm: int) -> Tree:
-    """Return the tree with `\\pm` read as one of its signs."""
-    if isinstance(tree, Signed):
-        part = with_sign(tree.part, pm)
-        return part if tree.sign == pm else Negative(part)
-    return _mapped(lambda part: with_sign(part, pm), tree)
-
-
-def with_name(tree: Tree, name: str, other: str) -> Tree:
-    """Return the tree with a variable renamed."""
-    return Name(other) if tree == Name(name) else _mapped(lambda part: with_name(part, name, other), tree)
 
 
 def nodes(tree: Tree) -> Iterator[Tree]:
