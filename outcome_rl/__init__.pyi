@@ -17,11 +17,11 @@ from outcome_rl.outcomes.keys import NO_ANSWER as NO_ANSWER
 from outcome_rl.outcomes.keys import OUTCOME_RULE as OUTCOME_RULE
 from outcome_rl.outcomes.keys import equivalent as equivalent
 from outcome_rl.outcomes.keys import outcome_key as outcome_key
-from outcome_rl.outcomes.keys import question_id as question_id
-from outcome_rl.outcomes.keys import question_key as question_key
 from outcome_rl.outcomes.kinds import OutcomeKind as OutcomeKind
 from outcome_rl.outcomes.kinds import Outcomes as Outcomes
 from outcome_rl.outcomes.matcher import OutcomeMatcher as OutcomeMatcher
+from outcome_rl.questions import question_id as question_id
+from outcome_rl.questions import question_key as question_key
 from outcome_rl.version import __version__ as __version__
 from outcome_rl_kernels import GroupAdvantages as GroupAdvantages
 from outcome_rl_kernels import GroupRule as GroupRule

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outcome_rl.outcomes.keys import question_id, question_key
+from outcome_rl.questions import question_id, question_key
 
 
 def test_question_keys() -> None:

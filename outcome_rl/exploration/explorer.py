@@ -22,7 +22,8 @@ from outcome_rl.exploration.scoring import score_batch
 from outcome_rl.files.atomic import read_unreplaced
 from outcome_rl.isolation.fork_locks import lock_of
 from outcome_rl.outcomes.batch import Batch
-from outcome_rl.outcomes.keys import NO_ANSWER, question_key
+from outcome_rl.outcomes.keys import NO_ANSWER
+from outcome_rl.questions import question_key
 from outcome_rl_kernels import OutcomeCounts
 from outcome_rl_kernels.advantages.groups import Scale
 from outcome_rl_kernels.backends import triton_obstacle

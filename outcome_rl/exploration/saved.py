@@ -11,8 +11,9 @@ from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.exploration.older import read_again, upgraded
 from outcome_rl.exploration.reading import Facts
 from outcome_rl.files.atomic import MANIFEST, atomic_folder, check_folder, seal_folder
-from outcome_rl.outcomes.keys import NO_ANSWER, question_key
+from outcome_rl.outcomes.keys import NO_ANSWER
 from outcome_rl.outcomes.kinds import OutcomeKind
+from outcome_rl.questions import question_key
 from outcome_rl.settings import needing_user
 from outcome_rl.user_functions import describe
 from outcome_rl_kernels.counts.reference import CountEntries

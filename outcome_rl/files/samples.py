@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from outcome_rl.files.rows import as_text, field_names, find, id_of_row, read_objects
-from outcome_rl.outcomes.keys import question_id as question_id_of
 from outcome_rl.outcomes.matcher import OutcomeMatcher
+from outcome_rl.questions import question_id as question_id_of
 
 NAMES: dict[str, tuple[str, ...]] = {
     "id": ("id", "question_id", "unique_id", "extra_info.index", "doc_id"),

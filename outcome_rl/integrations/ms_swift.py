@@ -24,7 +24,7 @@ from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.files.rows import filled_text, id_source
 from outcome_rl.integrations.adapter import explorer_without_mask, golds_of_all, score
 from outcome_rl.outcomes.batch import Batch
-from outcome_rl.outcomes.keys import question_id
+from outcome_rl.questions import question_id
 from outcome_rl_kernels.advantages.groups import Scale
 
 _SCALES: dict[str, Scale] = {"group": "std", "none": "none"}

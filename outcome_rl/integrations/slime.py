@@ -25,7 +25,7 @@ from outcome_rl.integrations.adapter import explorer_without_mask, golds_of_all,
 from outcome_rl.outcomes.answer_mask import Tokenizer, answer_spans, decode_completion
 from outcome_rl.outcomes.batch import Batch
 from outcome_rl.outcomes.extraction.response import extract_answer
-from outcome_rl.outcomes.keys import question_id
+from outcome_rl.questions import question_id
 from outcome_rl_kernels.advantages.groups import Scale
 
 _ESTIMATORS = ("grpo", "gspo", "cispo")  # which take the processed reward as the advantage of every token

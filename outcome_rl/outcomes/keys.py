@@ -7,16 +7,12 @@ outcome key. No rule calls `eval`, a computer algebra system or a clock: each is
 tokens, digits and operations.
 """
 
-import json
-import math
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from fractions import Fraction
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any
 
 from outcome_rl.outcomes.canonical.forms import mathematical_form
 from outcome_rl.outcomes.canonical.latex import plain_latex, unwrap_text
@@ -67,58 +63,6 @@ def outcome_key(text: str) -> int:
     """
     canonical = canonical_text(text)
     return hash_key(canonical) if canonical else NO_ANSWER
-
-
-def question_key(question_id: str | int) -> int:
-    """Return the signed 64-bit key of a question id: never 0, and the same for `7` and `"7"`.
-
-    Args:
-        question_id: stable id of the question in its data set.
-
-    Raises:
-        TypeError: if the id is neither a string nor an int.
-        ValueError: if it is blank, because all blank ids would share their counts.
-    """
-    if isinstance(question_id, bool) or not isinstance(question_id, str | int):
-        raise TypeError(f"question_id must be a str or an int; got {type(question_id).__name__} {question_id!r}.")
-    text = str(question_id)
-    if not text.strip():
-        raise ValueError(f"question_id must not be blank; got {text!r}. Give every question a stable id.")
-    return hash_key(text)
-
-
-def question_id(prompt: Any) -> str:
-    """Return a stable id for a question that has none: the hash of its prompt, the same in every training stack.
-
-    `blake2b` of the prompt as JSON with sorted keys. Fields of a message that are None are left out, since some data
-    formats add them to every row.
-
-    Args:
-        prompt: text, or a list of messages such as `{"role": "user", "content": "..."}`, in any alphabet.
-
-    Returns:
-        32 hexadecimal digits.
-
-    Raises:
-        TypeError: there is no prompt, or it holds something other than text, such as an image.
-    """
-    if prompt is None or (isinstance(prompt, float) and math.isnan(prompt)):
-        raise TypeError(f"prompt must be text or a list of messages; got {prompt}: all such rows would be one question")
-    return _digest(json.dumps(_as_json(prompt), sort_keys=True, ensure_ascii=False))
-
-
-def _as_json(value: Any) -> Any:
-    value = value.tolist() if hasattr(value, "tolist") else value  # NumPy's, as Parquet files give them
-    if value is None or isinstance(value, str | int | float):
-        return value
-    if isinstance(value, Mapping):
-        return {str(key): _as_json(item) for key, item in value.items() if item is not None}
-    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
-        return [_as_json(item) for item in value]
-    raise TypeError(
-        f"prompt must be text or a list of messages of text; got a {type(value).__name__} in it. Give such data a "
-        "column of stable ids"
-    )
 
 
 def hash_key(text: str) -> int:
@@ -202,7 +146,7 @@ def plain_text(answer: str) -> str:
 
 
 def _unique(answer: str) -> str:
-    return f"{Tag.UNIQUE}{_digest(answer)}"
+    return f"{Tag.UNIQUE}{digest(answer)}"
 
 
 @lru_cache(maxsize=1 << 15)  # a run repeats most answers: 5 in 6 of 800 measured answers had been seen before
@@ -215,7 +159,7 @@ def _canonical(answer: str) -> str:
 def _digested(canonical: str) -> str:
     """Return the tag of a canonical text and a digest, so that caches and checkpoints hold no huge texts."""
     tag = _TAG.match(canonical)
-    return f"{tag[0] if tag else ''}#{_digest(canonical)}"
+    return f"{tag[0] if tag else ''}#{digest(canonical)}"
 
 
 _TAG = re.compile(r"[A-Za-z]*[:({\[]")
@@ -256,5 +200,6 @@ _AND = re.compile(r"\\text\{ ?and ?\}")
 _HAS_MATHEMATICS = re.compile(r"[0-9\\=<>^]")
 
 
-def _digest(text: str) -> str:
+def digest(text: str) -> str:
+    """Return the stable hash of a text as 32 hexadecimal digits."""
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

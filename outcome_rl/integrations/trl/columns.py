@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.files.rows import ANSWER_COLUMNS, ID_COLUMNS, filled_text, id_of_row, id_source
-from outcome_rl.outcomes.keys import question_id
 from outcome_rl.outcomes.kinds import OutcomeKind, golds_differ
+from outcome_rl.questions import question_id
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from outcome_rl.grpo.data.problems import BatchOrder
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.collector import Collector
 from outcome_rl.grpo.types import EngineDied, Problem, ProblemSet, Rollout, Sample
-from outcome_rl.outcomes.keys import question_key
+from outcome_rl.questions import question_key
 
 RIGHT, WRONG, OTHER = r"\boxed{ 4 }", r"\boxed{ 5 }", r"\boxed{ 6 }"
 # Four responses to each question; all golds are 4.
