@@ -16,19 +16,8 @@ from outcome_rl.files import atomic
 from outcome_rl.files.atomic import read_unreplaced
 
 CALLS = [
-    "open",
-    "fsync",
-    "close",
-    "mkdir",
-    "rename",
-    "replace",
-    "unlink",
-    "rmdir",
-    "scandir",
-    "stat",
-    "lstat",
-    "readlink",
-]
+    "open", "fsync", "close", "mkdir", "rename", "replace", "unlink", "rmdir", "scandir", "stat", "lstat", "readlink",
+]  # fmt: skip
 
 
 class Killed(BaseException):

@@ -35,48 +35,15 @@ DECORATIONS = (
 STARTS = ("", "- ", "* ", "> ", "### ", "1. ", "# ", "> **Note** ", "✅ ", "• ", "<p>", "\u200e")
 COLONS = (": ", ":", " : ", "\xa0: ", "：", " = ", " is ", ":\n", ":\n\n", " is: ", " — ")
 TAILS = (
-    "",
-    ".",
-    " ✅",
-    " ✓",
-    ", I think",
-    ", I believe.",
-    " (since 9 + 9)",
-    " because it is",
-    " \u220e",
-    "</b>",
-    "</answer>",
-    " [1].",
-    " QED",
-    " - done",
-    " → done",
-    " I hope it is correct.",
-    r" $\blacksquare$",
-    "<br>",
-    "\u200b",
-    ". Done!",
-    " 🎉",
-    "<|im_end|>",
-    ".\n\nLet me know if you have questions!",
-    " as required.",
-    ", which is final.",
-    "  \n",
-)
+    "", ".", " ✅", " ✓", ", I think", ", I believe.", " (since 9 + 9)", " because it is", " \u220e", "</b>",
+    "</answer>", " [1].", " QED", " - done", " → done", " I hope it is correct.", r" $\blacksquare$", "<br>",
+    "\u200b", ". Done!", " 🎉", "<|im_end|>", ".\n\nLet me know if you have questions!", " as required.",
+    ", which is final.", "  \n",
+)  # fmt: skip
 HEADS = (
-    "",
-    "actually ",
-    "exactly ",
-    "equal to ",
-    "found to be ",
-    "approximately ",
-    "given by ",
-    "simply ",
-    "that ",
-    "therefore ",
-    "thus ",
-    "the value ",
-    "a total of ",
-)
+    "", "actually ", "exactly ", "equal to ", "found to be ", "approximately ", "given by ", "simply ", "that ",
+    "therefore ", "thus ", "the value ", "a total of ",
+)  # fmt: skip
 WORK = ("We add 9 and 9.\n", "9 + 9 is the sum.\n\n", "Let x be 3, so 2x = 6.\n", "<think>\nhm, 9?\n</think>\n\n")
 # What follows a number and belongs to it.
 LOOK_ALIKES = (" million", " dozen", r"\%", " squared", " (mod 7)", " + x", r" \sqrt{2}", " or 19", " thousand", "^2")
@@ -146,21 +113,11 @@ def plain(draw: st.DrawFn) -> Case:
     form = draw(
         st.sampled_from(
             (
-                "That gives {}.",
-                "Tom has {} apples left.",
-                "It equals {}.",
-                "x is {}",
-                "Total: {}",
-                "So x = {}.",
-                "{}",
-                "**{}**",
-                "This means x = {}.",
-                "We get {}.",
-                "Hence {}.",
-                "There are {} ways.",
+                "That gives {}.", "Tom has {} apples left.", "It equals {}.", "x is {}", "Total: {}", "So x = {}.",
+                "{}", "**{}**", "This means x = {}.", "We get {}.", "Hence {}.", "There are {} ways.",
             )
         )
-    )
+    )  # fmt: skip
     return form.format(value), value
 
 
@@ -170,26 +127,14 @@ def choice(draw: st.DrawFn) -> Case:
     form = draw(
         st.sampled_from(
             (
-                "Option {} is correct.",
-                "{} is the correct answer.",
-                "So, {} is the answer.",
-                "The correct option is {}.",
-                "The answer is option {}: Oxygen",
-                "Answer: [{}]",
-                "Answer: ({})",
-                "Answer: {}. Oxygen",
-                "Answer: {}) Oxygen",
-                "The correct answer is {} - Oxygen",
-                "**Answer**: {}",
-                "The answer is (**{}**).",
-                "**Answer: {}**",
-                "Thus {}",
-                "Therefore, the answer is **{}**.",
-                "The best choice is {}.",
-                "({}) is the right answer.",
+                "Option {} is correct.", "{} is the correct answer.", "So, {} is the answer.",
+                "The correct option is {}.", "The answer is option {}: Oxygen", "Answer: [{}]", "Answer: ({})",
+                "Answer: {}. Oxygen", "Answer: {}) Oxygen", "The correct answer is {} - Oxygen", "**Answer**: {}",
+                "The answer is (**{}**).", "**Answer: {}**", "Thus {}", "Therefore, the answer is **{}**.",
+                "The best choice is {}.", "({}) is the right answer.",
             )
         )
-    )
+    )  # fmt: skip
     return "Oxygen has eight protons.\n" + form.format(letter), letter
 
 
@@ -199,26 +144,12 @@ def hash_mark(draw: st.DrawFn) -> Case:
     form = draw(
         st.sampled_from(
             (
-                "#### {}",
-                "so 18 dollars. #### {}",
-                "  #### {}",
-                "##### {}",
-                "#### x = {}",
-                "#### 9*2 = {}",
-                "> #### {}",
-                "- #### {}",
-                "`#### {}`",
-                "#### {} dollars",
-                "#### {} (dollars)",
-                "#### {} dollars per day",
-                "#### **{}**",
-                "#### {} #### {}",
-                "#### {}\n",
-                "####{}",
-                "#### ${}",
+                "#### {}", "so 18 dollars. #### {}", "  #### {}", "##### {}", "#### x = {}", "#### 9*2 = {}",
+                "> #### {}", "- #### {}", "`#### {}`", "#### {} dollars", "#### {} (dollars)",
+                "#### {} dollars per day", "#### **{}**", "#### {} #### {}", "#### {}\n", "####{}", "#### ${}",
             )
         )
-    )
+    )  # fmt: skip
     return "9 + 9\n" + form.replace("{}", value), value
 
 
@@ -229,21 +160,13 @@ def marked(draw: st.DrawFn) -> Case:
     form = draw(
         st.sampled_from(
             (
-                "<answer>{}</answer>",
-                "<final_answer>\n{}\n</final_answer>",
-                "[ANSWER]{}[/ANSWER]",
-                '{"answer": "{}"}',
-                '```json\n{"steps": [], "final_answer": "{}"}\n```',
-                "### Final Answer\n{}",
-                "**Final Answer**\n\n{}\n",
-                "## The answer\n\n${}$",
-                r"\boxed{{}}",
-                r"**\boxed{{}}**",
-                r"$\fbox{ {} }$.",
-                "$\boxed{{}}$",
+                "<answer>{}</answer>", "<final_answer>\n{}\n</final_answer>", "[ANSWER]{}[/ANSWER]",
+                '{"answer": "{}"}', '```json\n{"steps": [], "final_answer": "{}"}\n```', "### Final Answer\n{}",
+                "**Final Answer**\n\n{}\n", "## The answer\n\n${}$", r"\boxed{{}}", r"**\boxed{{}}**",
+                r"$\fbox{ {} }$.", "$\boxed{{}}$",
             )
         )
-    )
+    )  # fmt: skip
     return draw(st.sampled_from(WORK)) + form.replace("{}", value), value
 
 

@@ -302,59 +302,23 @@ def test_balanced_box_after_any_text(before: str, inside: str) -> None:
 @pytest.mark.parametrize(
     "unit",
     [
-        "\\boxed{",
-        "\\boxed{ }",
-        "\\boxed ",
-        "\\boxed{\\boxed{5}}",
-        "{",
-        "answer is $",
-        "answer",
-        "answer is that it is not ",
-        "the correct option ",
-        "\\boxed{}",
-        "\\boxed \n",
-        "#### 1",
-        "A: \n",
-        "<answer>",
-        "</think>",
-        "</think>\\boxed{",
-        "</s>",
-        "\nQ:",
-        "\nProblem:\nThe answer is ",
-        "**1** ",
-        "so the 1 is ",
-        ", so the 1",
-        "$1$ and ",
-        "the answer is $1$ and ",
-        "$",
-        " ",
+        "\\boxed{", "\\boxed{ }", "\\boxed ", "\\boxed{\\boxed{5}}", "{", "answer is $", "answer",
+        "answer is that it is not ", "the correct option ", "\\boxed{}", "\\boxed \n", "#### 1", "A: \n", "<answer>",
+        "</think>", "</think>\\boxed{", "</s>", "\nQ:", "\nProblem:\nThe answer is ", "**1** ", "so the 1 is ",
+        ", so the 1", "$1$ and ", "the answer is $1$ and ", "$", " ",
     ],
-)
+)  # fmt: skip
 @pytest.mark.timeout(20)  # a megabyte takes milliseconds; quadratic behaviour takes minutes
 def test_hostile_text_is_bounded(unit: str) -> None:
     extract_answer((unit * (1_000_000 // len(unit) + 1))[:1_000_000])
 
 
 ANNOUNCEMENTS = (
-    "The answer is 5",
-    "Answer:",
-    "The answer to",
-    "**Final Answer**",
-    "#### 5",
-    "A: 5",
-    "<answer>5",
-    "(A)",
-)
+    "The answer is 5", "Answer:", "The answer to", "**Final Answer**", "#### 5", "A: 5", "<answer>5", "(A)",
+)  # fmt: skip
 ANNOUNCEMENTS += (
-    '{"answer": 5',
-    "Therefore x is 5",
-    "The area is 5",
-    "答案是 5",
-    r"\boxed{5}",
-    r"\boxed",
-    "</think>5",
-    "x = 5",
-)
+    '{"answer": 5', "Therefore x is 5", "The area is 5", "答案是 5", r"\boxed{5}", r"\boxed", "</think>5", "x = 5",
+)  # fmt: skip
 RUNS = " \t\n\r\xa0\u200b\u3000aé中😊ا1,.。-*_#`$\\{}()[]<>/|:=;'\"!?&~^+\x00\ud800"
 
 

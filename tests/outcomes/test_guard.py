@@ -31,25 +31,8 @@ def test_every_name_with_any_arguments_has_a_key(form: str, caplog: pytest.LogCa
 
 # A character of each category of Unicode, and each sign of ASCII.
 CATEGORIES = [
-    "Lu",
-    "Ll",
-    "Lo",
-    "Lm",
-    "Mn",
-    "Mc",
-    "Nd",
-    "Nl",
-    "No",
-    "Pc",
-    "Pd",
-    "Ps",
-    "Po",
-    "Sm",
-    "Sc",
-    "So",
-    "Zs",
-    "Cf",
-]
+    "Lu", "Ll", "Lo", "Lm", "Mn", "Mc", "Nd", "Nl", "No", "Pc", "Pd", "Ps", "Po", "Sm", "Sc", "So", "Zs", "Cf",
+]  # fmt: skip
 SIGNS = [chr(code) for code in range(32, 127)]
 SIGNS += [next(chr(c) for c in range(128, 0x3000) if unicodedata.category(chr(c)) == kind) for kind in CATEGORIES]
 

@@ -15,22 +15,11 @@ def value(function: object, response: str, **example: object) -> object:
 @pytest.mark.parametrize(
     "response",
     [
-        r"so \boxed{(B) Jupiter}",
-        r"so \boxed{\text{(B)}}",
-        "**B**",
-        "B",
-        "b",
-        "(B)",
-        "The correct option is B",
-        "The correct option is B, because A is wrong.",
-        "Final answer: b",
-        "The answer is (B).",
-        "Let us see.\n\nAnswer: **B**",
-        "A would be too small.\n\nB.",
-        "<answer>B</answer>",
-        "I choose option **B**",
+        r"so \boxed{(B) Jupiter}", r"so \boxed{\text{(B)}}", "**B**", "B", "b", "(B)", "The correct option is B",
+        "The correct option is B, because A is wrong.", "Final answer: b", "The answer is (B).",
+        "Let us see.\n\nAnswer: **B**", "A would be too small.\n\nB.", "<answer>B</answer>", "I choose option **B**",
     ],
-)
+)  # fmt: skip
 def test_letters(response: str) -> None:
     assert value(ready.multiple_choice, response) == "B"
     span = ready.multiple_choice(response, {})
@@ -94,13 +83,9 @@ def test_programs() -> None:
     programs = [
         "```python\ndef add(a, b):\n    return a + b\n```",
         "First:\n```python\nx = 1\n```\nThen:\n```\nprint('hello')\ndef add(a, b): return 3\n```",
-        "def add(a, b) return a",
-        "import sys; sys.exit()",
-        "def add(a, b):\n    while True: pass",
-        "import os; os._exit(1)",
-        "x = [0] * 10**10",
-        "",
-    ]
+        "def add(a, b) return a", "import sys; sys.exit()", "def add(a, b):\n    while True: pass",
+        "import os; os._exit(1)", "x = [0] * 10**10", "",
+    ]  # fmt: skip
     with ready.program:
         results = ready.program.call(programs, [TESTS] * len(programs))
     passed = [one.value if isinstance(one, Outcome) else None for one in results]

@@ -84,26 +84,13 @@ def test_what_cannot_be_told_apart_is_left_to_the_judge(a: str, b: str) -> None:
 
 
 QUANTITIES = (
-    r"{0} \text{{ {1} }}",
-    r"\text{{{0} {1}}}",
-    r"{0}\text{{ {1} at 4\%}}",
-    r"\${0} \text{{ in {1}}}",
-    r"\text{{{1}: }} {0}",
-    r"\text{{{1}}} = {0}",
-    r"{1} = {0}",
-)
+    r"{0} \text{{ {1} }}", r"\text{{{0} {1}}}", r"{0}\text{{ {1} at 4\%}}", r"\${0} \text{{ in {1}}}",
+    r"\text{{{1}: }} {0}", r"\text{{{1}}} = {0}", r"{1} = {0}",
+)  # fmt: skip
 SEPARATORS = (
-    r"\text{ and }",
-    " and ",
-    ", ",
-    r", \text{and} ",
-    r"\text{ or }",
-    "; ",
-    r" \text{ but } ",
-    r" \& ",
-    r" \quad ",
+    r"\text{ and }", " and ", ", ", r", \text{and} ", r"\text{ or }", "; ", r" \text{ but } ", r" \& ", r" \quad ",
     r" \\ ",
-)
+)  # fmt: skip
 
 
 def test_one_of_several_quantities_is_not_the_answer() -> None:
