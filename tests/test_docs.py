@@ -56,13 +56,6 @@ def _arguments(function: object) -> list[str]:
     return [*names[:-1], *LossOptions.__annotations__] if names[-1] == "options" else names
 
 
-def test_the_readmes_snippet_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    (block,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    exec(block, {})
-    shown = re.findall(r"seen\(\"q1\"\)\) +# (.*)", block)
-    assert shown == [capsys.readouterr().out.splitlines()[-1]]
-
-
 def test_the_loop_of_the_quickstart_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     *_, loop = re.findall(r"```python\n(.*?)```", (DOCS / "quickstart.md").read_text(), re.DOTALL)
     monkeypatch.chdir(tmp_path)
@@ -126,15 +119,11 @@ def test_the_quickstart_runs() -> None:
 PAGES = sorted(
     path.relative_to(DOCS.parent).as_posix()
     for pattern in (
-        "*.md",
-        "docs/**/*.md",
-        "docs/llms.txt",
-        "experiments/*/README.md",
-        "examples/*/README.md",
+        "*.md", "docs/**/*.md", "docs/llms.txt", "experiments/*/README.md", "examples/*/README.md",
         "bench/*/README.md",
     )
     for path in DOCS.parent.glob(pattern)
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("page", PAGES)

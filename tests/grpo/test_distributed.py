@@ -14,14 +14,18 @@ import pytest
 import torch
 import torch.distributed as dist
 from grpo_runs import (
+    MODEL,
+    RANKS,
     MakeConfig,
     MakeOverrides,
     Process,
     as_rank,
     assert_equal_run,
     broken_pass,
+    needs_gloo,
     rows,
     scored_batch,
+    two_policies,
     updates_together_and_alone,
     with_logps,
 )
@@ -30,7 +34,7 @@ from stopped_program import Stop
 
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.load import load_config
-from outcome_rl.grpo.config.schema import ModelConfig, SamplingConfig, TrainConfig
+from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.parts import build
 from outcome_rl.grpo.rollout.engine import DataParallelEngine
@@ -41,10 +45,7 @@ from outcome_rl.grpo.trainer import train
 from outcome_rl.grpo.types import EngineDied, Rollout, Sample
 from outcome_rl.grpo.update.updater import Updater
 
-needs_gloo = pytest.mark.skipif(not dist.is_gloo_available(), reason="this PyTorch is built without gloo")
-RANKS = 2
 CONFIG = ["model.device=cpu", "actor.kl_loss_coef=0.1", "actor.optim.lr=1e-2", "actor.ppo_epochs=2", "rollout.n=2"]
-MODEL = ModelConfig(path="toy", device="cpu", dtype="float32")
 
 
 # Without processes: shards and refusals.
@@ -156,14 +157,6 @@ def run_rank(rank: int, port: int) -> None:
         check_updates(bfloat16, batch, single, rank)
         check_bad_gradient(policy, batch, config)
     assert group() is None
-
-
-def two_policies(**settings: Any) -> list[Policy]:
-    """Two equal policies in float64, where the order of sums hardly matters."""
-    policies = [Policy.load(replace(MODEL, **settings)) for _ in range(2)]
-    for policy in policies:
-        policy.model.double()
-    return policies
 
 
 def check_calls(rank: int) -> None:

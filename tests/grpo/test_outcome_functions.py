@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
 from grpo_runs import MakeConfig, rows
 
 from outcome_rl.grpo.trainer import train
@@ -49,11 +48,3 @@ def test_rows_of_the_data_reach_both_functions(small_config: MakeConfig, tmp_pat
     (before, after) = rows(config.run_dir, "evaluations")
     assert 0 < before["pass_at_k"]["1"] < 1
     assert after["n_samples"] == 32
-
-
-def test_a_function_that_is_not_there_is_refused_before_the_model_is_loaded(
-    small_config: MakeConfig, tmp_path: Path
-) -> None:
-    for outcome, message in (("none.py:outcome", "there is no file none.py"), ("given", "outcome must be math")):
-        with pytest.raises(ValueError, match=message):
-            train(small_config(tmp_path, f"exploration.outcome={outcome}", f"model.path={tmp_path / 'no model'}"))

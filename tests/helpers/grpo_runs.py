@@ -14,6 +14,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
+import torch.distributed as dist
 from command_line import Result
 from command_line import invoke as call
 from programs import Program
@@ -22,7 +23,7 @@ from torch import nn
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from outcome_rl import cli
-from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
+from outcome_rl.grpo.config.schema import ModelConfig, SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint
@@ -30,6 +31,9 @@ from outcome_rl.grpo.types import Problem, Rollout, Sample
 from outcome_rl.grpo.update.updater import Updater
 
 LR = 1e-2
+RANKS = 2
+MODEL = ModelConfig(path="toy", device="cpu", dtype="float32")
+needs_gloo = pytest.mark.skipif(not dist.is_gloo_available(), reason="this PyTorch is built without gloo")
 STREAMS = ("metrics", "evaluations", "samples")
 MakeConfig = Callable[..., TrainConfig]
 MakeOverrides = Callable[..., list[str]]
@@ -40,6 +44,14 @@ def as_rank(rank: int, world_size: int, **more: str) -> Iterator[None]:
     """Set the environment that torchrun gives to a process."""
     with patch.dict(os.environ, {"RANK": str(rank), "WORLD_SIZE": str(world_size), **more}):
         yield
+
+
+def two_policies(**settings: Any) -> list[Policy]:
+    """Two equal policies in float64, where the order of sums hardly matters."""
+    policies = [Policy.load(replace(MODEL, **settings)) for _ in range(2)]
+    for policy in policies:
+        policy.model.double()
+    return policies
 
 
 def updates_together_and_alone(

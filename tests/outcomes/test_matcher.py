@@ -4,8 +4,6 @@ import json
 import logging
 import random
 import re
-import subprocess
-import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,13 +39,8 @@ def no_judge(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_keys_alone_decide_readable_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     no_judge(monkeypatch)
     responses = [
-        r"\boxed{0.5}",
-        r"\boxed{\frac{1}{2}}",
-        r"\boxed{1/3}",
-        r"\boxed{0.333333}",
-        r"\boxed{\sqrt{x^2}}",
-        "no idea",
-    ]
+        r"\boxed{0.5}", r"\boxed{\frac{1}{2}}", r"\boxed{1/3}", r"\boxed{0.333333}", r"\boxed{\sqrt{x^2}}", "no idea",
+    ]  # fmt: skip
     outcomes = OutcomeMatcher().classify(["q"] * 6, responses, [r"\frac12"] * 6)
     assert outcomes.correct.tolist() == [True, True, False, False, False, False]
     expected = [outcome_key(text) for text in ("1/2", "1/2", "1/3", "0.333333", "|x|")]
@@ -172,15 +165,8 @@ def test_doubtful_gold_is_reported_once_and_used(
     assert "no rule reads it" in outcomes.doubtful_golds["sum"]
     assert "several values" in outcomes.doubtful_golds["two"]
     assert "exceeds a bound" in outcomes.doubtful_golds["large"]
-    assert [sum(f"question {question!r}" in record.message for record in caplog.records) for question in golds] == [
-        1,
-        1,
-        1,
-        0,
-        0,
-        0,
-        0,
-    ]
+    told = [sum(f"question {question!r}" in record.message for record in caplog.records) for question in golds]
+    assert told == [1, 1, 1, 0, 0, 0, 0]
 
 
 HOSTILE = [
@@ -279,12 +265,3 @@ def test_agrees_with_labelled_pairs(matcher: OutcomeMatcher) -> None:
     assert np.mean(correct == expected) > np.mean([bool(row["math_verify_0_9_0"]) == row["expected"] for row in rows])
     # Of pairs that differ it accepts two: the same set in another order, and a text with a doubled backslash.
     assert np.sum(correct & ~expected) <= 2
-
-
-def test_light_imports() -> None:
-    code = (
-        "import sys; from outcome_rl.outcomes import answer_mask; from outcome_rl import OutcomeMatcher;"
-        "OutcomeMatcher().classify(['q'], ['#### 5'], ['5']);"
-        "print({'torch', 'transformers', 'sympy', 'math_verify'} & set(sys.modules))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "set()"

@@ -113,7 +113,6 @@ def test_outcome_functions_get_the_rows_of_the_data(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (("no/model",), "no/model is not the checkpoint of a run, so it names no test data: give --data"),
-        (("no/model", "--data", "toy:test"), "model.path='no/model' cannot be loaded"),
         (("no/such/model", "--data", "toy:test"), "'no/such/model' cannot be loaded: there is no such folder"),
         (("toy", "--data", "missing.jsonl"), "data file missing.jsonl does not exist"),
         (("toy", "rollout.m=3"), "unknown config key 'rollout.m'"),

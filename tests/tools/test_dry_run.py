@@ -230,6 +230,7 @@ def test_only_rank_zero_prints(tmp_path: Path, small: MakeOverrides) -> None:
         (["data.max_response_length=100000"], "positions of the model"),
         (["model.device=gpu"], "model.device='gpu' is not supported"),
         (["reward.function=none.py:reward"], "reward.function: none.py:reward: there is no file none.py"),
+        (["exploration.outcome=none.py:outcome"], "there is no file none.py"),
     ],
 )
 def test_a_dry_run_refuses_what_the_run_refuses(
@@ -242,8 +243,9 @@ def test_a_dry_run_refuses_what_the_run_refuses(
     assert dry.exit_code == run.exit_code == 2
     assert reason in dry.stderr
     assert reason in run.stderr
+    assert run.stderr.startswith("error: ")
     assert dry.stderr.startswith("error: the run would not start here: ")
-    assert dry.stderr.count("\n") == 1
+    assert dry.stderr.count("\n") == run.stderr.count("\n") == 1
     assert "trainer:" in dry.stdout
 
 

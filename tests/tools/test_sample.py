@@ -250,19 +250,6 @@ def test_two_sets_of_one_file_are_refused(tmp_path: Path, monkeypatch: pytest.Mo
         pass
 
 
-def test_two_sets_of_one_name_are_refused(tmp_path: Path) -> None:
-    for name in "ab":
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "test.jsonl").write_text('{"id": 1, "problem": "D01 1 @ 1 # 1 =>", "answer": "1"}')
-    sources = [str(tmp_path / name / "test.jsonl") for name in "ab"]
-    config = sampling_config("toy", sources)
-    with (
-        pytest.raises(ValueError, match=r"two sources share a name, .*: test\.jsonl, test\.jsonl; rename one"),
-        open_sampler(config, [[source] for source in sources], tmp_path / "out", with_text=True),
-    ):
-        pass
-
-
 def test_the_random_state_of_the_caller_is_left_alone(
     config: TrainConfig, dataset: ProblemSet, shared_policy: Policy, tmp_path: Path
 ) -> None:

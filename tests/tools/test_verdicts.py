@@ -72,13 +72,8 @@ def test_holm_rejects_what_stepping_down_rejects(p_values: list[float]) -> None:
 @pytest.mark.parametrize(
     ("mean", "direction", "word"),
     [
-        (0.02, 1, "seen"),
         (0.02, -1, "opposite"),
-        (-0.02, -1, "seen"),
-        (-0.02, 1, "opposite"),
         (0.003, 1, "no difference"),  # not zero, and too small to matter
-        (0.0002, 1, "no difference"),
-        (0.0, -1, "no difference"),
         (0.0002, 0, "seen"),
         (-0.03, 0, "seen"),  # a loss is no gain
         (0.003, 0, "seen"),  # a gain that is too small to matter

@@ -1,6 +1,5 @@
 """Configurations: layers, literal text, and an error with the key for every mistake."""
 
-from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -80,10 +79,12 @@ def test_sections_may_be_empty(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "overrides",
     [
-        (),
-        ("rollout.n=16", "actor.clip_ratio_c=3", "actor.optim.betas=[0.8,0.9]", "trainer.total_training_steps=7"),
-        ("exploration.bonus=ucb+batch", "exploration.coef=[0.1,0.2]", "exploration.zero_when_all_correct=false"),
-        (r"data.prompt_template=Q: {problem} # put it in \boxed{}, 'exactly'", "data.apply_chat_template=true"),
+        (
+            "actor.clip_ratio_c=3",
+            "actor.optim.betas=[0.8,0.9]",
+            "exploration.coef=[0.1,0.2]",
+            "exploration.bonus=ucb+batch",
+        ),
         ("trainer.experiment_name=007", "data.id_key=null", "data.prompt_key=1e-4", "data.answer_key=2026-01-01"),
         (r"data.prompt_template={problem} costs ${\frac{1}{2}}$, \${5} and \\${x}", "data.train_files=a${b}.jsonl"),
     ],
@@ -144,12 +145,8 @@ def test_words_that_yaml_reads_as_booleans_stay_words(tmp_path: Path) -> None:
     [
         ("rollout.m=3", "rollout.n"),
         ("n=4", "rollout.n"),
-        ("lr=1e-5", "actor.optim.lr"),
         ("actor.lr=1e-5", "actor.optim.lr"),
-        ("data.train_file=a", "data.train_files"),
         ("data.train_files.x=a", "data.train_files"),
-        ("exploration.coeff=0.1", "exploration.coef"),
-        ("rollout.val_kwargs.nn=2", "rollout.val_kwargs.n"),
         ("rollout=5", "rollout.n"),
     ],
 )
@@ -183,16 +180,9 @@ def test_unknown_keys_in_a_file_name_the_file(tmp_path: Path) -> None:
     ("override", "message"),
     [
         ("rollout.n=abc", r"override 'rollout\.n=abc': rollout\.n must be an integer; got 'abc'"),
-        ("rollout.n=4.5", r"rollout\.n must be an integer; got 4\.5"),
-        ("rollout.n=null", r"rollout\.n must be an integer; got None"),
         ("rollout.n=[1", r"rollout\.n=\[1': the value is not valid YAML"),
         ("rollout.n=9223372036854775808", r"rollout\.n must be below 2\^63; got 9223372036854775808"),
-        ("rollout.n=0", r"rollout\.n must be > 0; got 0"),
         ("rollout.n=1", "rollout.n must be at least 2, got 1: the advantage of a group of one"),
-        ("actor.optim.lr=nan", r"actor\.optim\.lr must be > 0; got nan"),
-        ("actor.optim.betas=[0.9]", r"actor\.optim\.betas must be 2 numbers; got \(0\.9,\)"),
-        ("actor.optim.lr_scheduler_type=cosin", r"actor\.optim\.lr_scheduler_type must be one of .*'cosine'"),
-        ("actor.loss_agg_mode=mean", r"actor\.loss_agg_mode must be one of 'token-mean'"),
         (
             "actor.ppo_mini_batch_size=257",
             r"ppo_mini_batch_size=257 questions must be at most data\.train_batch_size",
@@ -204,11 +194,7 @@ def test_unknown_keys_in_a_file_name_the_file(tmp_path: Path) -> None:
         ("actor.loss_mode=pp", r"actor\.loss_mode must be module:function or one of 'vanilla'"),
         ("actor.loss_mode=none.py:loss", r"actor\.loss_mode: none\.py:loss: there is no file none\.py"),
         ("actor.loss_mode=math:pi", r"actor\.loss_mode: math:pi must be a function"),
-        ("model.dtype=float16", r"model\.dtype must be one of .*'bfloat16'"),
         ("exploration.bonus=ucbcon", r"exploration\.bonus must be one of .*'ucb_con'"),
-        ("exploration.coef=[1,2]", r"exploration\.coef must be one number, or one for each method"),
-        ("exploration.coef=[0.1,x]", r"exploration\.coef must be .*numbers; got \[0\.1, 'x'\]"),
-        ("data.train_files=null", r"data\.train_files must be a list of strings; got None"),
         ("data.train_files=[]", r"data\.train_files is not set"),
         ("data.prompt_template=hello", r"data\.prompt_template must contain \{problem\}; got 'hello'"),
         (
@@ -223,13 +209,7 @@ def test_unknown_keys_in_a_file_name_the_file(tmp_path: Path) -> None:
         ("model.path=", r"model\.path is not set: give a model folder"),
         ("trainer.experiment_name=a/b", r"trainer\.experiment_name must be a folder name; got 'a/b'"),
         ("trainer.experiment_name=..", r"trainer\.experiment_name must be a folder name"),
-        (
-            "trainer.logger=[console,wand]",
-            r"trainer\.logger must be some of 'console', 'tensorboard', .*; got .*'wand'",
-        ),
-        ("exploration.coef=.inf", r"exploration\.coef must be finite; got inf"),
         ("exploration.adv_estimator=pass_at_k(k=64)", r"rollout\.n=\d+: k of .* must be at most n="),
-        ("exploration.adv_estimator=pkpo(k=1)", r"exploration\.adv_estimator 'pkpo': k must be an integer >= 2; got 1"),
         ("exploration.outcome=given", "exploration.outcome must be math or a function here"),
         ("rollout.n", "override 'rollout.n' must have the form key=value"),
     ],
@@ -245,11 +225,6 @@ def test_settings_that_sharding_does_not_support_are_refused(setting: str) -> No
     with pytest.raises(ValueError, match=rf"(?i){key}={value} does not work with actor\.strategy=fsdp2; leave it out"):
         load(setting, "actor.strategy=fsdp2")
     load(setting)
-
-
-def test_a_group_of_one_with_ucb_mean_says_why() -> None:
-    with pytest.raises(ValueError, match=r"rollout\.n .* leave-one-out mean of ucb_mean"):
-        load("rollout.n=1", "exploration.bonus=ucb+ucb_mean")
 
 
 @pytest.mark.parametrize(
@@ -311,13 +286,6 @@ def test_missing_files_name_the_presets(name: str) -> None:
 def test_required_settings_are_asked_for() -> None:
     with pytest.raises(ValueError, match=r"model\.path is not set.*--config toy"):
         load_config()
-
-
-def test_the_defaults_are_the_papers() -> None:
-    tree = asdict(load())
-    assert tree["actor"]["optim"]["lr"] == 1e-6
-    assert tree["actor"]["kl_loss_coef"] == 0.001
-    assert (tree["data"]["train_batch_size"], tree["rollout"]["n"], tree["rollout"]["temperature"]) == (256, 8, 1.0)
 
 
 def test_the_command_prints_every_setting() -> None:

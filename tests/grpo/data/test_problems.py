@@ -96,7 +96,6 @@ def test_columns_can_be_named(tmp_path: Path) -> None:
         ({"id": None}, r"row 3: field 'id' \(the id\) is null\. .*data\.id_key"),
         ({"problem": None}, r"row 3: field 'problem' \(the prompt\) is null.*data\.prompt_key"),
         ({"answer": None}, r"row 3: field 'answer' \(the answer\) is empty.*data\.empty_answers=drop"),
-        ({"answer": ""}, r"row 3: field 'answer' \(the answer\) is empty"),
         ({"problem": []}, r"row 3: problem must end with a message of the user; got \[\]"),
         ({"problem": ["1+1"]}, r"row 3: problem\[0\] must be a message of 'role' and 'content'.*got '1\+1'"),
         ({"problem": [{"role": "user", "content": ["1+1"]}]}, r"row 3: problem\[0\] must be .*both text"),

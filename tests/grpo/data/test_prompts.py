@@ -28,11 +28,6 @@ def decoded(tokenizer: Any, text: str, **settings: Any) -> str:
     return str(tokenizer.decode(prompts.prompts[0]))
 
 
-def test_prompts_begin_with_bos_once(tokenizer: Any) -> None:
-    ids = tokenize(problem_set(SHORT), tokenizer, DataConfig()).prompts[0]
-    assert ids == [tokenizer.bos_token_id, *tokenizer(SHORT, add_special_tokens=False)["input_ids"]]
-
-
 def test_overlong_prompts_are_an_error(tokenizer: Any) -> None:
     config = DataConfig(max_prompt_length=8)
     assert len(tokenize(problem_set(SHORT), tokenizer, config).prompts[0]) == 8
@@ -91,8 +86,9 @@ def test_variables_of_the_chat_template(tokenizer: Any) -> None:
     with pytest.raises(ValueError, match="apply_chat_template_kwargs has thinking, which the tokenizer"):
         decoded(tokenizer, SHORT, apply_chat_template_kwargs={"thinking": False})
     tokenizer.chat_template = None
-    with pytest.raises(ValueError, match="apply_chat_template_kwargs is set, but the tokenizer has no chat template"):
-        decoded(tokenizer, SHORT, apply_chat_template_kwargs={"enable_thinking": False})
+    for setting, value in (("apply_chat_template_kwargs", {"enable_thinking": False}), ("apply_chat_template", "true")):
+        with pytest.raises(ValueError, match=rf"{setting}.*, but the tokenizer has no chat template"):
+            decoded(tokenizer, SHORT, **{setting: value})
 
 
 CONVERSATION = Problem("chat", SHORT, "0", (Message("system", "D01"), Message("user", SHORT)))
@@ -138,8 +134,3 @@ def test_conversations_that_cannot_be_rendered_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         rendered(CONVERSATION, chat_template, apply_chat_template=choice)
-
-
-def test_a_missing_chat_template_is_refused(tokenizer: Any) -> None:
-    with pytest.raises(ValueError, match=r"apply_chat_template=true, but the tokenizer has no chat template"):
-        tokenize(problem_set(SHORT), tokenizer, DataConfig(apply_chat_template="true"))

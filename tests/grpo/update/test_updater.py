@@ -299,13 +299,9 @@ def test_entropy_is_the_mean_over_tokens_of_each_kind(
     assert set(entropy(stats)) == {"all", "incorrect", "answer_share"}
 
 
-def test_the_schedule_is_followed(base: Policy, batch: list[Sample], make_config: MakeConfig) -> None:
-    updater = Updater(clone(base), make_config("actor.optim.lr_warmup_steps=2"), total_steps=4)
-    assert [updater.step(batch)["actor/lr"] for _ in range(4)] == pytest.approx([0.0, LR / 2, LR, LR])
-
-
-def test_a_constant_schedule_warms_up(base: Policy, batch: list[Sample], make_config: MakeConfig) -> None:
-    config = make_config("actor.optim.lr_scheduler_type=constant", "actor.optim.lr_warmup_steps=2")
+@pytest.mark.parametrize("schedule", ["constant", "constant_with_warmup"])
+def test_the_schedule_is_followed(schedule: str, base: Policy, batch: list[Sample], make_config: MakeConfig) -> None:
+    config = make_config(f"actor.optim.lr_scheduler_type={schedule}", "actor.optim.lr_warmup_steps=2")
     updater = Updater(clone(base), config, total_steps=4)
     assert [updater.step(batch)["actor/lr"] for _ in range(4)] == pytest.approx([0.0, LR / 2, LR, LR])
 
