@@ -4,7 +4,6 @@ import io
 import os
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -104,8 +103,10 @@ def test_a_file_that_shrinks_while_it_is_read_is_read_again(tmp_path: Path) -> N
         read_unreplaced(tmp_path, lambda place: 1 // 0)
 
 
-def test_reads_beside_writers_that_need_two_renames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(atomic.ctypes, "CDLL", lambda name: object())
+@pytest.mark.parametrize("exchange", [True, False], ids=["one step", "two renames"])
+def test_reads_beside_writers_see_whole_states(exchange: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not exchange:
+        monkeypatch.setattr(atomic.ctypes, "CDLL", lambda name: object())
     folder, states = tmp_path / "state", [explorer_after(steps) for steps in (1, 40)]  # of different sizes
     states[0].save(folder)
     errors: list[BaseException] = []
@@ -122,8 +123,11 @@ def test_reads_beside_writers_that_need_two_renames(tmp_path: Path, monkeypatch:
         writer.start()
     totals = set()
     while any(writer.is_alive() for writer in writers):
-        with suppress(ValueError):  # replaced again and again
+        try:
             totals.add(int(Explorer.load(folder).counts.total()))
+        except ValueError as error:  # these threads never rest, so a load may be refused, and only for that
+            if "replaced again and again" not in str(error):
+                raise
     assert errors == []
     assert totals <= {2, 80}
     assert [path.name for path in tmp_path.iterdir()] == ["state"]

@@ -115,40 +115,13 @@ def test_saving_replaces_what_was_there(saved: Path) -> None:
     assert [path.name for path in saved.parent.iterdir()] == ["exploration"]
 
 
-def damage_json(folder: Path) -> None:
-    (folder / STATE_FILE).write_text("{")
+def with_state(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], object]:
+    def rewrite(folder: Path) -> None:
+        state = json.loads((folder / STATE_FILE).read_text())
+        change(state)
+        (folder / STATE_FILE).write_text(json.dumps(state))
 
-
-def foreign_json(folder: Path) -> None:
-    (folder / STATE_FILE).write_text('{"step": 3}')
-
-
-def no_texts(folder: Path) -> None:
-    state = json.loads((folder / STATE_FILE).read_text())
-    state.pop("texts")
-    (folder / STATE_FILE).write_text(json.dumps(state))
-
-
-def wrong_golds(folder: Path) -> None:
-    state = json.loads((folder / STATE_FILE).read_text())
-    (folder / STATE_FILE).write_text(json.dumps(state | {"golds": ["q0"]}))
-
-
-def one_text_less(folder: Path) -> None:
-    state = json.loads((folder / STATE_FILE).read_text())
-    del state["texts"]["q0"][:2]
-    (folder / STATE_FILE).write_text(json.dumps(state))
-
-
-def half_a_pair(folder: Path) -> None:
-    state = json.loads((folder / STATE_FILE).read_text())
-    del state["texts"]["q0"][0]
-    (folder / STATE_FILE).write_text(json.dumps(state))
-
-
-def unknown_setting(folder: Path) -> None:
-    state = json.loads((folder / STATE_FILE).read_text())
-    (folder / STATE_FILE).write_text(json.dumps(state | {"config": {"bonuss": "ucb"}}))
+    return rewrite
 
 
 def other_counts(folder: Path) -> None:
@@ -163,13 +136,13 @@ def other_counts(folder: Path) -> None:
         (lambda folder: (folder / STATE_FILE).unlink(), FileNotFoundError, STATE_FILE),
         (lambda folder: (folder / COUNTS_FILE).unlink(), FileNotFoundError, COUNTS_FILE),
         (lambda folder: (folder / COUNTS_FILE).write_bytes(b"\0" * 20), ValueError, COUNTS_FILE),
-        (damage_json, ValueError, STATE_FILE),
-        (foreign_json, ValueError, STATE_FILE),
-        (no_texts, ValueError, "texts"),
-        (wrong_golds, ValueError, "golds"),
-        (one_text_less, ValueError, "belong to different runs or steps"),
-        (half_a_pair, ValueError, "pairs of a key and a text"),
-        (unknown_setting, ValueError, "bonuss"),
+        (lambda folder: (folder / STATE_FILE).write_text("{"), ValueError, STATE_FILE),
+        (lambda folder: (folder / STATE_FILE).write_text('{"step": 3}'), ValueError, STATE_FILE),
+        (with_state(lambda state: state.pop("texts")), ValueError, "texts"),
+        (with_state(lambda state: state.update(golds=["q0"])), ValueError, "golds"),
+        (with_state(lambda state: state["texts"].update(q0=state["texts"]["q0"][2:])), ValueError, "different runs"),
+        (with_state(lambda state: state["texts"]["q0"].pop(0)), ValueError, "pairs of a key and a text"),
+        (with_state(lambda state: state.update(config={"bonuss": "ucb"})), ValueError, "bonuss"),
         (other_counts, ValueError, "belong to different runs or steps"),
     ],
 )

@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
-from outcome_rl import ExplorationConfig, Explorer, Groups, group_advantages
+from outcome_rl import ExplorationConfig, Explorer, Groups
 from outcome_rl.exploration.saved import COUNTS_FILE, STATE_FILE
 from outcome_rl.files.atomic import atomic_folder, seal_folder
 from outcome_rl_kernels.advantages.bonuses import BONUSES
@@ -73,23 +73,6 @@ def test_settings_that_are_gone_are_dropped_where_they_changed_nothing(tmp_path:
 def test_settings_that_are_gone_are_refused_by_name_where_they_changed_something(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name}=.* is gone"):
         Explorer(**{name: 3})
-
-
-@pytest.mark.parametrize("estimator", ["dr_grpo", "rloo", "pass_at_k(k=2)", "edas"])
-def test_advantages_are_those_of_the_estimator(estimator: str) -> None:
-    explorer = Explorer(adv_estimator=estimator, bonus="batch")
-    scored = score(explorer, [(0, 1), (1, 2), (0, 2), (0, 2), (1, 1)])
-    for rows in ([0, 2, 3], [1, 4]):  # groups of two sizes
-        part = group_advantages(
-            scored.rewards[rows][None],
-            torch.tensor([1]),
-            scored.keys[rows][None],
-            adv_estimator=estimator,
-            bonus="batch",
-            coef=0.2,
-        )
-        assert scored.advantages[rows].tolist() == part.advantages[0].tolist()
-        assert scored.bonuses[rows].tolist() == part.bonuses[0].tolist()
 
 
 def test_without_a_method_the_recommended_one_and_a_named_one_alone() -> None:

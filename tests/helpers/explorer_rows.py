@@ -1,8 +1,11 @@
 """Made-up batches for an `Explorer`: the arguments of `score` from rows of numbers."""
 
+import json
 from typing import Any
 
 from hypothesis import strategies as st
+
+from outcome_rl import Explorer
 
 # One response: question, group of the question, answer (0: no answer), reward.
 ROWS = st.lists(
@@ -26,3 +29,10 @@ def arguments(rows: list[tuple[int, int, int, float]]) -> dict[str, Any]:
         "golds": [str(question + 1) for question, *_ in rows],
         "rewards": [reward for *_, reward in rows],
     }
+
+
+def state(explorer: Explorer) -> str:
+    """All that an explorer would save, as text."""
+    found = explorer.state_dict()
+    counts = {name: value if isinstance(value, str) else value.tolist() for name, value in found["counts"].items()}
+    return json.dumps(found | {"counts": counts}, sort_keys=True)

@@ -112,22 +112,6 @@ def test_an_empty_gold_is_none_until_a_call_gives_one() -> None:
     assert outcomes.bad_golds == {}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        ((["q"], ["a", "b"], None), ValueError),
-        ((["q"], ["a"], ["a", "b"]), ValueError),
-        ((["q"], ["a"], None, [{}, {}]), ValueError),
-        (([1.5], ["a"], None), TypeError),
-        ((["q"], [None], None), TypeError),
-        ((["q"], ["a"], [True]), TypeError),
-    ],
-)
-def test_wrong_columns_are_refused(arguments: Any, error: type[Exception]) -> None:
-    with pytest.raises(error, match=r"must have one entry per response|must be strings"):
-        FunctionMatcher(functions.last_word).classify(*arguments)
-
-
 def test_a_long_outcome_is_shown_short() -> None:
     outcomes = FunctionMatcher(functions.last_word).classify(["q"], ["b" * 300], ["a"])
     assert [len(answer.text) for answer in outcomes.answers if answer] == [243]
