@@ -341,7 +341,7 @@ def test_settings_go_over_the_configuration() -> None:
         ({"rewards": [1.0, 0.0]}, "rewards must be 3 finite"),
         ({"rewards": [1.0, math.nan, 0.0]}, "1 that are not finite"),
         ({"rewards": torch.tensor([1, 0])}, "rewards must be 3"),
-        ({"rewards": [1.0, None, 0.0]}, "rewards must be 3"),
+        ({"rewards": [1.0, None, 0.0]}, "rewards must be one number"),
         ({"group_ids": ["g", (0, math.nan), "h"]}, "group_ids"),
         ({"outcome_keys": [1, 2, 3]}, "outcome_keys must be given if and only if"),
         ({"question_ids": None}, "question_ids must be a list of strings"),

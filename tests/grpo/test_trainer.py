@@ -5,8 +5,6 @@ from collections.abc import Collection
 from itertools import pairwise
 from pathlib import Path
 
-import pyarrow
-import pyarrow.parquet
 import pytest
 import torch
 from copying_engine import NAME as COPYING
@@ -16,7 +14,6 @@ from outcome_rl.analyze import analyze_file
 from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.grpo import trainer as trainer_module
 from outcome_rl.grpo.config.load import load_config
-from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.parts import build
 from outcome_rl.grpo.trainer import Trainer, train
 from outcome_rl.sampler.stale import rounding_limit
@@ -178,30 +175,6 @@ def test_every_response_is_kept_for_analyze(small_config: MakeConfig, tmp_path: 
         report = analyze_file(tmp_path / "kept" / f"{step}.jsonl").report
         assert (report["n_questions"], report["n_samples"]) == (questions, questions * n)
         assert report["pass_at_k"]["1"] == pytest.approx(metrics[step]["outcomes/correct_rate"])
-
-
-def test_a_run_on_conversations_as_verl_stores_them(policy: Policy, small_config: MakeConfig, tmp_path: Path) -> None:
-    policy.tokenizer.chat_template = "{{ bos_token }}{% for m in messages %} {{ m.content }}{% endfor %}"
-    policy.save(tmp_path / "model")
-    rows_of_verl = [
-        {
-            "prompt": [{"role": "system", "content": "D01"}, {"role": "user", "content": problem["problem"]}],
-            "reward_model": {"ground_truth": problem["answer"]},
-            "extra_info": {"index": index},
-        }
-        for index, problem in enumerate(DialectTask().problems("train", 16))
-    ]
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows_of_verl), tmp_path / "verl.parquet")
-    data = (f"data.train_files={tmp_path / 'verl.parquet'}", "data.val_files=[]", "data.test_files=[]")
-    config = small_config(tmp_path, f"model.path={tmp_path / 'model'}", *data, "trainer.total_training_steps=1")
-    trainer = Trainer(build(config))
-    try:
-        prompt = trainer.parts.policy.tokenizer.decode(trainer.parts.train_set.prompts[0])
-        assert prompt == f"<bos> D01 {rows_of_verl[0]['prompt'][1]['content']}"
-        trainer.run()
-    finally:
-        trainer.parts.close()
-    assert rows(config.run_dir, "samples")[0]["question"] in {row["prompt"][1]["content"] for row in rows_of_verl}
 
 
 @pytest.mark.parametrize(

@@ -230,7 +230,6 @@ def test_only_rank_zero_prints(tmp_path: Path, small: MakeOverrides) -> None:
         (["data.max_response_length=100000"], "positions of the model"),
         (["model.device=gpu"], "model.device='gpu' is not supported"),
         (["reward.function=none.py:reward"], "reward.function: none.py:reward: there is no file none.py"),
-        (["exploration.outcome=none.py:outcome"], "there is no file none.py"),
     ],
 )
 def test_a_dry_run_refuses_what_the_run_refuses(

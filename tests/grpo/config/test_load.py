@@ -210,6 +210,7 @@ def test_unknown_keys_in_a_file_name_the_file(tmp_path: Path) -> None:
         ("trainer.experiment_name=a/b", r"trainer\.experiment_name must be a folder name; got 'a/b'"),
         ("trainer.experiment_name=..", r"trainer\.experiment_name must be a folder name"),
         ("exploration.adv_estimator=pass_at_k(k=64)", r"rollout\.n=\d+: k of .* must be at most n="),
+        ("exploration.outcome=none.py:outcome", "none.py:outcome: there is no file none.py"),
         ("exploration.outcome=given", "exploration.outcome must be math or a function here"),
         ("rollout.n", "override 'rollout.n' must have the form key=value"),
     ],
