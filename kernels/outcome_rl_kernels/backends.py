@@ -159,6 +159,17 @@ def native_library(*, release_gil: bool = False) -> ctypes.CDLL:
     return loaded
 
 
+def call_native(name: str, *arguments: Tensor | float | None) -> None:
+    """Call a function of the library while other Python threads run; it gets the addresses of tensors.
+
+    A tensor that is not contiguous and aligned is copied first, so one that the function writes must be both.
+    """
+    # The tensors must live as long as the call that gets their addresses.
+    given = [aligned(value) if isinstance(value, Tensor) else value for value in arguments]
+    pointers = (value.data_ptr() if isinstance(value, Tensor) else value for value in given)
+    getattr(native_library(release_gil=True), name)(*pointers)
+
+
 def in_huge_pages(tensor: Tensor) -> Tensor:
     """Return the tensor, just allocated, after asking the system to back it with huge pages, on a CPU.
 

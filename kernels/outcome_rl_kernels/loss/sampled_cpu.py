@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.backends import aligned, native_library
+from outcome_rl_kernels.backends import call_native
 from outcome_rl_kernels.loss.support_cpu import segment_sums
 from outcome_rl_kernels.loss.types import LogitRows, RowGradients
 
@@ -32,30 +32,22 @@ def room(vocabulary: int, dtype: torch.dtype) -> int:
 
 def sample(rows: LogitRows, of: RowGradients, index_R: Tensor, threshold: float, seed: int, room: int) -> CpuEntries:
     """As in `SampleKernels`, for float32 or bfloat16 logits."""
-    logits_RV, labels_R, active_R = aligned(rows.logits_RV), aligned(rows.labels_R), rows.active_R
-    active_R = None if active_R is None else active_R.contiguous()
+    logits_RV, labels_R, temperature, active_R = rows
     count, vocabulary = logits_RV.shape
     room = min(room, int(1 / threshold) + 3)  # no row has more; memory that is not written is not mapped
-    columns = [None if column is None else aligned(column.double()) for column in of]
-    index_R = aligned(index_R)
     ids_RK, values_RK = (torch.empty(count, room, dtype=dtype, device="cpu") for dtype in (torch.int32, torch.float32))
     counts_R, wanted_R = torch.empty(2, count, dtype=torch.int64, device="cpu")
-    library = native_library(release_gil=True)
-    library.sample_gradients(
-        int(logits_RV.dtype == torch.bfloat16),
-        *(logits_RV.data_ptr(), labels_R.data_ptr(), None if active_R is None else active_R.data_ptr()),
-        *(count, vocabulary, 1 / rows.temperature),
-        *(None if column is None else column.data_ptr() for column in columns),
-        *(index_R.data_ptr(), threshold, seed, room),
-        *(ids_RK.data_ptr(), values_RK.data_ptr(), counts_R.data_ptr(), wanted_R.data_ptr()),
-        torch.get_num_threads(),
+    call_native(
+        "sample_gradients",
+        *(int(logits_RV.dtype == torch.bfloat16), logits_RV, labels_R, active_R, count, vocabulary, 1 / temperature),
+        *(None if column is None else column.double() for column in of),
+        *(index_R, threshold, seed, room, ids_RK, values_RK, counts_R, wanted_R, torch.get_num_threads()),
     )
     offsets = torch.nn.functional.pad(counts_R.cumsum(0), (1, 0))
     entries = int(offsets[-1])
     ids_E = torch.empty(entries, dtype=torch.int64, device="cpu")
     values_E = torch.empty(entries, dtype=torch.float32, device="cpu")
-    given = *(tensor.data_ptr() for tensor in (ids_RK, values_RK, offsets)), count, room
-    library.pack_entries(*given, ids_E.data_ptr(), values_E.data_ptr())
+    call_native("pack_entries", ids_RK, values_RK, offsets, count, room, ids_E, values_E)
     return CpuEntries(ids_E, values_E, offsets, wanted_R)
 
 
@@ -81,7 +73,6 @@ def weight_gradient(entries: list[CpuEntries], hidden_RH: Tensor, vocabulary: in
     offsets = torch.nn.functional.pad(torch.cat([e.counts_R for e in entries]).cumsum(0), (1, 0))
     bounds = torch.empty(vocabulary + 1, dtype=torch.int64, device="cpu")
     rows_E, sorted_values_E = torch.empty_like(ids_E), torch.empty_like(values_E)
-    given = *(tensor.data_ptr() for tensor in (ids_E, values_E, offsets)), len(offsets) - 1, vocabulary
-    outputs = (tensor.data_ptr() for tensor in (bounds, rows_E, sorted_values_E))
-    native_library(release_gil=True).entries_by_token(*given, *outputs)
+    given = ids_E, values_E, offsets, len(offsets) - 1, vocabulary
+    call_native("entries_by_token", *given, bounds, rows_E, sorted_values_E)
     return segment_sums(hidden_RH, rows_E, sorted_values_E, bounds)

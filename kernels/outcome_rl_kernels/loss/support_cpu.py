@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.backends import aligned, native_library
+from outcome_rl_kernels.backends import call_native
 from outcome_rl_kernels.loss.types import Support
 
 
@@ -14,7 +14,8 @@ def kept_logits(hidden_NH: Tensor, weight: Tensor, rows_E: Tensor, ids_E: Tensor
     """As in `SupportKernels`, for float32 or bfloat16."""
     logits_E = torch.empty(len(ids_E), dtype=torch.float32, device="cpu")
     kind = int(weight.dtype == torch.bfloat16)
-    _call("kept_logits", kind, hidden_NH, weight, rows_E, ids_E, len(ids_E), weight.shape[1], logits_E)
+    given = kind, hidden_NH, weight, rows_E, ids_E, len(ids_E), weight.shape[1]
+    call_native("kept_logits", *given, logits_E, torch.get_num_threads())
     return logits_E
 
 
@@ -24,7 +25,7 @@ def log_softmax(
     """As in `SupportKernels`."""
     values_3N = scores_E.new_empty(3, len(labels_N))
     given = scores_E, ids_E, support.token_ids, support.offsets, labels_N, active_N
-    _call("support_log_softmax", *given, len(labels_N), tokens, values_3N)
+    call_native("support_log_softmax", *given, len(labels_N), tokens, values_3N, torch.get_num_threads())
     return values_3N
 
 
@@ -34,7 +35,7 @@ def token_gradients(
     """As in `SupportKernels`."""
     grads_E = torch.empty(len(ids_E), dtype=torch.float32, device="cpu")
     given = scores_E, ids_E, offsets, labels_N, values_3N, grads_2N
-    _call("support_token_gradients", *given, len(labels_N), grads_E)
+    call_native("support_token_gradients", *given, len(labels_N), grads_E, torch.get_num_threads())
     return grads_E
 
 
@@ -42,7 +43,8 @@ def segment_sums(table: Tensor, index_E: Tensor, coefficients_E: Tensor, offsets
     """As in `SupportKernels`, for float32 or bfloat16."""
     sums = _zeros((len(offsets) - 1, table.shape[1]), table.dtype)
     kind = int(table.dtype == torch.bfloat16)
-    _call("segment_sums", kind, table, index_E, coefficients_E, offsets, len(sums), table.shape[1], sums)
+    given = kind, table, index_E, coefficients_E, offsets, len(sums), table.shape[1]
+    call_native("segment_sums", *given, sums, torch.get_num_threads())
     return sums
 
 
@@ -51,10 +53,3 @@ def _zeros(shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
     if prod(shape) == 0:  # such an array has no strides that a view accepts
         return torch.zeros(shape, dtype=dtype, device="cpu")
     return torch.from_numpy(np.zeros(prod(shape) * dtype.itemsize, np.uint8)).view(dtype).view(shape)
-
-
-def _call(name: str, *arguments: Tensor | int | None) -> None:
-    # The tensors must live as long as the call that gets their addresses.
-    given = [aligned(value) if isinstance(value, Tensor) else value for value in arguments]
-    pointers = (value.data_ptr() if isinstance(value, Tensor) else value for value in given)
-    getattr(native_library(release_gil=True), name)(*pointers, torch.get_num_threads())
