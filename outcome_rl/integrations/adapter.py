@@ -1,6 +1,6 @@
-"""Rules that all plug-ins share: mask modes, the tokens that hold an outcome, correctness without gold answers."""
+"""Rules that all plug-ins share: ids and gold answers of rows, mask modes, the tokens that hold an outcome."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -10,9 +10,11 @@ from torch import Tensor
 
 from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.exploration.scored import Scored
+from outcome_rl.files.rows import filled_text
 from outcome_rl.metrics import validation_metrics
 from outcome_rl.outcomes.answer_mask import Tokenizer
 from outcome_rl.outcomes.batch import Batch
+from outcome_rl.questions import question_id
 from outcome_rl.sampler.stale import warn_of_identical
 from outcome_rl_kernels.advantages.groups import Scale
 from outcome_rl_kernels.loss.types import AnswerMaskMode
@@ -117,19 +119,60 @@ def with_disagreement(scored: Scored, rewards: Tensor, chosen: Tensor) -> Scored
     return replace(scored, history=scored.history | {"exploration/reward_disagrees": share})
 
 
-def golds_of_all(explorer: Explorer, golds: Sequence[str | None], name: str) -> list[str] | None:
-    """Return the gold answers of a batch, or None if no row has one: scores then decide which responses are correct.
+def stable_id(id_key: str, row: Mapping[str, Any], prompt: Any, *, place: str, has_media: bool) -> str:
+    """Return the id of a question: that of its row, or without an `id_key` the hash of its prompt.
+
+    Args:
+        row: what may hold the id.
+        place: where that is, in words.
+        has_media: whether the question is more than its prompt.
 
     Raises:
-        ValueError: some rows have one and others not, so that one row would decide how the others are judged.
+        ValueError: the row lacks the id, or has neither text nor a number there, or there must be one.
     """
-    given = [gold for gold in golds if gold is not None]
-    if given and len(given) < len(golds) and not explorer.config.is_correct:
+    if id_key:
+        if id_key not in row:
+            raise ValueError(f"id_key={id_key!r} must be in {place}; one has {sorted(row)}")
+        return filled_text(row[id_key], id_key, "id", _place(prompt))
+    if has_media:
+        raise ValueError(
+            f"id_key must name a stable id in {place}, since with images, videos or audio a question is more than its "
+            "prompt"
+        )
+    return question_id(prompt)
+
+
+def golds_of_all(explorer: Explorer, values: Sequence[Any], name: str, prompts: Sequence[Any]) -> list[str] | None:
+    """Return the gold answers of a batch, or None if no row has one: scores then decide which responses are correct.
+
+    With `is_correct` there are none, because a value may be anything.
+
+    Args:
+        values: N answers, None where a row has none.
+        name: of their field.
+        prompts: N prompts, for errors.
+
+    Raises:
+        ValueError: some rows have one and others not, so that one row would decide how the others are judged; or one
+            is neither text nor a number.
+    """
+    if explorer.config.is_correct:
+        return None
+    given = [
+        filled_text(value, name, "gold answer", _place(prompt))
+        for value, prompt in zip(values, prompts, strict=True)
+        if value is not None
+    ]
+    if given and len(given) < len(values):
         raise ValueError(
             f"{name} must be one answer in all rows or in none, because correctness is by gold answers or by scores; "
             f"a batch has both. Make it text or a number everywhere, or set is_correct"
         )
-    return given if len(given) == len(golds) else None
+    return given or None
+
+
+def _place(prompt: Any) -> str:
+    return f"sample of the prompt {str(prompt)[:80]!r}"
 
 
 def validation(

@@ -21,10 +21,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from outcome_rl.exploration.explorer import Explorer
-from outcome_rl.files.rows import filled_text, id_source
-from outcome_rl.integrations.adapter import explorer_without_mask, golds_of_all, score
+from outcome_rl.files.rows import id_source
+from outcome_rl.integrations.adapter import explorer_without_mask, golds_of_all, score, stable_id
 from outcome_rl.outcomes.batch import Batch
-from outcome_rl.questions import question_id
 from outcome_rl_kernels.advantages.groups import Scale
 
 _SCALES: dict[str, Scale] = {"group": "std", "none": "none"}
@@ -83,10 +82,11 @@ class ExplorationMixin:
             )
         rewards_N = (rewards_per_func * trainer.reward_weights).nansum(dim=1)
         start = len(samples) * (dist.get_rank() if dist.is_initialized() else 0)
+        golds, prompts = [one.extra.get(self.answer_key) for one in samples], [*map(_prompt, samples)]
         batch = Batch(
             [self._question_id(one) for one in samples],
             [self._response(one) for one in samples],
-            golds_of_all(self.explorer, [self._gold(one) for one in samples], self.answer_key),
+            golds_of_all(self.explorer, golds, self.answer_key, prompts),
             rewards_N[start : start + len(samples)],
             group_ids=[one.prompt_id for one in samples],
             rows=[one.extra for one in samples],
@@ -99,16 +99,10 @@ class ExplorationMixin:
         return (scored.advantages + scored.bonuses).to(advantages)
 
     def _question_id(self, sample: Any) -> str:
-        if not self.id_key:
-            if sample.images or sample.videos or sample.audios:
-                raise ValueError(
-                    "id_key must name a column that holds stable ids, since with images, videos or audio a question is "
-                    "more than its text"
-                )
-            return question_id("\n\n".join(f"{one['role']}: {one['content']}" for one in sample.messages[:-1]))
-        if self.id_key not in sample.extra:
-            raise ValueError(f"id_key={self.id_key!r} must be a column of every row; one has {sorted(sample.extra)}")
-        return str(sample.extra[self.id_key])
+        has_media = bool(sample.images or sample.videos or sample.audios)
+        return stable_id(
+            self.id_key, sample.extra, _prompt(sample), place="the columns of every row", has_media=has_media
+        )
 
     def _response(self, sample: Any) -> str:
         """Return the text of the last message, which may hold token ids in its place."""
@@ -118,8 +112,6 @@ class ExplorationMixin:
         ids = content["token_ids"] if isinstance(content, Mapping) else content
         return str(trainer.processing_class.decode(ids, skip_special_tokens=True))
 
-    def _gold(self, sample: Any) -> str | None:
-        value = sample.extra.get(self.answer_key)
-        if value is None or self.explorer.config.is_correct:
-            return None
-        return filled_text(value, self.answer_key, "gold answer", f"sample of {str(sample.messages[0])[:80]!r}")
+
+def _prompt(sample: Any) -> str:
+    return "\n\n".join(f"{one['role']}: {one['content']}" for one in sample.messages[:-1])

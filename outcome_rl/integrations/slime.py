@@ -20,12 +20,11 @@ from typing import Any
 
 import torch
 
-from outcome_rl.files.rows import filled_text, id_source
-from outcome_rl.integrations.adapter import explorer_without_mask, golds_of_all, last_turn, score
+from outcome_rl.files.rows import id_source
+from outcome_rl.integrations.adapter import explorer_without_mask, golds_of_all, last_turn, score, stable_id
 from outcome_rl.outcomes.answer_mask import Tokenizer, answer_spans, decode_completion
 from outcome_rl.outcomes.batch import Batch
 from outcome_rl.outcomes.extraction.response import extract_answer
-from outcome_rl.questions import question_id
 from outcome_rl_kernels.advantages.groups import Scale
 
 _ESTIMATORS = ("grpo", "gspo", "cispo")  # which take the processed reward as the advantage of every token
@@ -90,12 +89,11 @@ class ExplorationRewards:
             return raw_rewards, advantages
         last = {rollout: i for i, rollout in rollouts.items()}
         chosen = [samples[i] for i in last.values()]
-        is_read = not self.explorer.config.is_correct  # else a label may be anything
-        golds = [_gold(one) if is_read and one.label is not None else None for one in chosen]
+        labels, prompts = [sample.label for sample in chosen], [sample.prompt for sample in chosen]
         batch = Batch(
             [self._question_id(sample) for sample in chosen],
             [sample.response for sample in chosen],
-            golds_of_all(self.explorer, golds, "label"),
+            golds_of_all(self.explorer, labels, "label", prompts),
             [raw_rewards[i] for i in last.values()],
             group_ids=[sample.group_index for sample in chosen],
             rows=[{**(sample.metadata or {}), "prompt": sample.prompt, "label": sample.label} for sample in chosen],
@@ -110,28 +108,18 @@ class ExplorationRewards:
         return raw_rewards, advantages
 
     def _question_id(self, sample: Any) -> str:
-        if not self.id_key:
-            if sample.multimodal_inputs:
-                raise ValueError(
-                    "id_key must name an entry of the metadata that holds stable ids, since with images a question is "
-                    "more than its prompt"
-                )
-            return question_id(sample.prompt)
-        if self.id_key not in (sample.metadata or {}):
-            raise ValueError(
-                f"id_key={self.id_key!r} must be in the metadata of every sample; one has "
-                f"{sorted(sample.metadata or {})}"
-            )
-        return str(sample.metadata[self.id_key])
+        return stable_id(
+            self.id_key,
+            sample.metadata or {},
+            sample.prompt,
+            place="the metadata of every sample",
+            has_media=bool(sample.multimodal_inputs),
+        )
 
 
 def _rollout(sample: Any, index: int) -> tuple[Any, ...]:
     """Return what the samples of one rollout have in common; a sample without a `rollout_id` is a rollout."""
     return (sample.group_index, index, None) if sample.rollout_id is None else (sample.group_index, sample.rollout_id)
-
-
-def _gold(sample: Any) -> str:
-    return filled_text(sample.label, "label", "gold answer", f"sample of the prompt {str(sample.prompt)[:80]!r}")
 
 
 def mask_answers(args: Any, rollout_data: dict[str, Any]) -> None:

@@ -101,7 +101,7 @@ def test_slime_errors_name_what_to_change() -> None:
         )
     with pytest.raises(ValueError, match=r"sample of the prompt '2\+2'.*must be text or a number; got list"):
         ExplorationRewards()(ARGS, [Sample(0, "2+2", "4", ["4"], 0.0)])  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"id_key must name an entry of the metadata.*with images"):
+    with pytest.raises(ValueError, match=r"id_key must name a stable id in the metadata.*with images"):
         ExplorationRewards()(ARGS, group(0, "2+2", "4", ["4"], multimodal_inputs={"images": [1]}))
     mixed = group(0, "2+2", "4", ["4", "5"])
     mixed[1].label = None

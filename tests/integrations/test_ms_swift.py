@@ -134,12 +134,12 @@ def test_what_would_change_the_advantages_is_refused(changed: dict[str, Any], me
 
 def test_rows_that_name_no_question_are_refused() -> None:
     samples = group(0, "2+2", "4", ["4", "5"])
-    with pytest.raises(ValueError, match=r"id_key='id' must be a column of every row; one has \['solution'\]"):
+    with pytest.raises(ValueError, match=r"id_key='id' must be in the columns of every row; one has \['solution'\]"):
         type("WithIds", (Trainer,), {"id_key": "id"})()._compute_advantages(
             samples, rewards(samples, [True, False]), []
         )
     samples[0].images = ["picture"]
-    with pytest.raises(ValueError, match=r"id_key must name a column.*with images"):
+    with pytest.raises(ValueError, match=r"id_key must name a stable id.*with images"):
         Trainer()._compute_advantages(samples, rewards(samples, [True, False]), [])
 
 

@@ -71,12 +71,11 @@ class ExplorationMixin:
             for row in chosen
         ]
         columns = Columns(self.id_key or None, self.answer_key, id_source(self.id_key, within_source=False))
-        is_read = not self.explorer.config.is_correct  # else an answer may be anything
-        golds = [columns.gold(one) if is_read and one.get(self.answer_key) is not None else None for one in examples]
+        golds, prompts = [one.get(self.answer_key) for one in examples], [one["prompt"] for one in examples]
         batch = Batch(
             [columns.id(example) for example in examples],
             [_reply(group.completions[row]) for row in chosen],
-            golds_of_all(self.explorer, golds, self.answer_key),
+            golds_of_all(self.explorer, golds, self.answer_key, prompts),
             rewards,
             rows=examples,
         )

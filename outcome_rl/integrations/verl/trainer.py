@@ -330,8 +330,8 @@ class _Rows:
         self.texts = [decode_completion(tokenizer, turn.ids) for turn in self.turns]
         self.examples = [{name: values[i] for name, values in columns.items()} for i in range(len(self.final_rows))]
         self.question_ids = [question_id(row, id_key) for row in self.examples]
-        golds = [*map(gold_answer, self.examples)]
-        self.golds = golds_of_all(explorer, golds, "reward_model.ground_truth")
+        golds, prompts = [*map(gold_answer, self.examples)], columns["raw_prompt"]
+        self.golds = golds_of_all(explorer, golds, "reward_model.ground_truth", prompts)
 
     def sums(self, name: str) -> Tensor:
         """Return the sum over the tokens of each response, (F,)."""
