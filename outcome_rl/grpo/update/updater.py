@@ -46,7 +46,8 @@ class Updater:
                 model.compile()
             if model is not None and distributed.shards_policy(actor):
                 model.shard(distributed.choose_device(config.model.device))
-        settings = config.loss_settings | self._head_settings(policy)
+        head = policy.head.options(config.rollout.temperature)
+        settings = config.loss_settings | {name: head[name] for name in ("softcap", "temperature")}
         if config.rollout.importance_cap is not None:
             settings["token_loss"] = engine_corrected(settings["token_loss"], config.rollout.importance_cap)
         # The host drops tokens without a gradient.
@@ -208,23 +209,13 @@ class Updater:
             if self.reference.sharded is not None:
                 self.reference.sharded.reshard()
 
-    def _head_settings(self, policy: Policy) -> dict[str, Any]:
-        """Return soft cap and temperature of the policy's logits."""
-        options = policy.head.options(self.config.rollout.temperature)
-        return {name: options[name] for name in ("softcap", "temperature")}
-
     @torch.no_grad()
     def _logps(self, policy: Policy, micro_batch: MicroBatch) -> Tensor:
-        return self._head_logps(policy, policy.packed_hidden(micro_batch.packed), micro_batch)
-
-    @torch.no_grad()
-    def _head_logps(self, policy: Policy, hidden_MH: Tensor, micro_batch: MicroBatch) -> Tensor:
         logps_M, _ = linear_logprobs(
-            hidden_MH,
+            policy.packed_hidden(micro_batch.packed),  # first: of a sharded policy it gathers the head
             policy.head.weight,
             micro_batch.packed.labels_M,
-            bias=policy.head.bias,
             support=micro_batch.support_M,
-            **self._head_settings(policy),
+            **policy.head.options(self.config.rollout.temperature),
         )
         return logps_M
