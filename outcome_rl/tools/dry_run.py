@@ -22,6 +22,7 @@ from outcome_rl.grpo.run.checkpoint import check_same_run, find_run, read_state
 from outcome_rl.grpo.run.evaluation import EvaluationPlan
 from outcome_rl.grpo.run.open_explorer import new_explorer
 from outcome_rl.grpo.run.tracking import check_loggers
+from outcome_rl.grpo.types import ProblemSet
 from outcome_rl.tools.memory import MemoryEstimate, estimate_memory, memory_lines
 
 
@@ -31,12 +32,19 @@ def steps_per_epoch(config: TrainConfig) -> int | None:
     Raises:
         FileNotFoundError, ValueError: bad data, or fewer problems than a batch.
     """
-    if not all(_is_local(source) for source in config.data.train_files):
+    problems = _local_problems(config)
+    if problems is None:
         return None
-    problems = load_problems(config.data.train_files, config.data, needs_answers=config.needs_answers)
     if config.data.overlong_prompts == "filter":
         problems = tokenize(problems, _tokenizer(config), config.data)
     return BatchOrder(len(problems.problems), config.data.train_batch_size, shuffle=False, seed=0).steps_per_epoch
+
+
+def _local_problems(config: TrainConfig) -> ProblemSet | None:
+    """Return the training problems, or None if reading them would need a download."""
+    if not all(map(_is_local, config.data.train_files)):
+        return None
+    return load_problems(config.data.train_files, config.data, needs_answers=config.needs_answers)
 
 
 def refusals(config: TrainConfig) -> Iterator[str]:
@@ -94,19 +102,18 @@ def _check_data(config: TrainConfig) -> None:
     from transformers import AutoConfig
 
     tokenizer, data = _tokenizer(config), config.data
-    is_local = all(map(_is_local, data.train_files))
-    if is_local:
-        problems = load_problems(data.train_files, data, needs_answers=config.needs_answers)
-        train_set = tokenize(problems, tokenizer, data)
-        order = BatchOrder(len(train_set.problems), data.train_batch_size, shuffle=False, seed=0)
+    problems = _local_problems(config)
     val_files, test_files = ([*filter(_is_local, sources)] for sources in (data.val_files, data.test_files))
     local = replace(data, val_files=val_files, test_files=test_files)
+    train_set = None if problems is None else tokenize(problems, tokenizer, data)
     plan = EvaluationPlan(local, config.trainer.test_freq, tokenizer, needs_answers=config.needs_answers)
+    if train_set is None:
+        return
+    shape = AutoConfig.from_pretrained(model_path(config.model), trust_remote_code=config.model.trust_remote_code)
+    check_context(shape, plan.longest_prompt(train_set), data.max_response_length)
     checkpoint, _ = find_run(config)
-    if is_local:
-        shape = AutoConfig.from_pretrained(model_path(config.model), trust_remote_code=config.model.trust_remote_code)
-        check_context(shape, plan.longest_prompt(train_set), data.max_response_length)
-    if is_local and local == data and checkpoint is not None:
+    if local == data and checkpoint is not None:
+        order = BatchOrder(len(train_set.problems), data.train_batch_size, shuffle=False, seed=0)
         saved = read_state(checkpoint)
         with config.exploration.matcher() as matcher:
             config = replace(config, model=with_dtype(config.model, saved["identity"].get("model.dtype")))
@@ -126,9 +133,8 @@ def _tokenizer(config: TrainConfig) -> Any:
 
 def _check_exploration(config: TrainConfig) -> None:
     """Load the counts from which a run that begins would go on, where its questions need no download."""
-    data, folder = config.data, config.trainer.initial_exploration
-    if folder and find_run(config)[0] is None and all(map(_is_local, data.train_files)):
-        problems = load_problems(data.train_files, data, needs_answers=config.needs_answers)
+    folder = config.trainer.initial_exploration
+    if folder and find_run(config)[0] is None and (problems := _local_problems(config)) is not None:
         new_explorer(config.exploration, config.model.device, folder, problems).close()
 
 
