@@ -154,17 +154,15 @@ def settings_of(config: Any, prefix: str = "") -> Iterator[Setting]:
     yield from _walk(kind, defaults if kind is config else vars(config), defaults, prefix)
 
 
-def needing_user(config: Any, values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def needing_user(config: Any, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return those of the values, name -> value, that only the user may give; see `Setting.needs_user`.
 
     Args:
-        config, prefix: as for `settings_of`.
+        config: as for `settings_of`.
         values: read from a file; not checked yet.
     """
-    given = {
-        one.name: replace(one, value=values[one.name]) for one in settings_of(config, prefix) if one.name in values
-    }
-    return {name: one.value for name, one in given.items() if one.needs_user}
+    given = (replace(one, value=values[one.name]) for one in settings_of(config) if one.name in values)
+    return {one.name: one.value for one in given if one.needs_user}
 
 
 def with_values(config: T, values: Mapping[str, Any], prefix: str = "") -> T:

@@ -185,7 +185,7 @@ class _Worker:
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=None if _is_open(2) else subprocess.DEVNULL,
+            stderr=None if _has_stderr() else subprocess.DEVNULL,
             bufsize=0,
             start_new_session=True,  # Ctrl-C must reach only the caller
             env=_environment(),
@@ -288,9 +288,9 @@ def _environment() -> dict[str, str]:
     return inherited | fixed | {"PYTHONPATH": os.pathsep.join(path for path in paths if os.path.isabs(path))}
 
 
-def _is_open(descriptor: int) -> bool:
+def _has_stderr() -> bool:
     try:
-        os.fstat(descriptor)
+        os.fstat(2)
     except OSError:
         return False
     return True

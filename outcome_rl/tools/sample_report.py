@@ -7,7 +7,7 @@ from pathlib import Path
 
 from outcome_rl.analyze import Report
 from outcome_rl.terminal.tables import counted, print_table
-from outcome_rl.terminal.text import printable
+from outcome_rl.terminal.text import on_one_line, printable
 
 
 def print_reports(reports: Mapping[str, Report]) -> None:
@@ -37,7 +37,7 @@ def print_reports(reports: Mapping[str, Report]) -> None:
                 answer = "no answer" if one["answer"] is None else f"answer {one['answer']}"
                 times = f", {one['samples']} times" if one["samples"] > 1 else ""
                 text = f"question {one['question_id']}, {answer}{times}: {theirs} by the file, {ours} here"
-                print(printable(f"  {' '.join(text.split())} (gold {' '.join(one['gold'].split())})"))
+                print(f"  {on_one_line(text)} (gold {on_one_line(one['gold'])})")
             print()
 
 

@@ -10,6 +10,8 @@ from rich.table import Table
 
 from outcome_rl.terminal.text import on_one_line
 
+SHOWN_CHARS = 120  # of a text
+
 
 def print_samples(rows: Sequence[Mapping[str, Any]], console: Console | None = None) -> None:
     """Show sample completions below their questions, with reward, count, bonus and advantage."""
@@ -34,9 +36,9 @@ def print_samples(rows: Sequence[Mapping[str, Any]], console: Console | None = N
     (console or Console(highlight=False, emoji=False)).print(table)
 
 
-def _shortened(text: str, limit: int = 120, *, end: bool = False) -> str:
-    """Return at most `limit` characters on one line, from the start or from the end."""
+def _shortened(text: str, *, end: bool = False) -> str:
+    """Return the first characters of a text on one line, or the last ones."""
     line = on_one_line(text)
-    if len(line) <= limit:
+    if len(line) <= SHOWN_CHARS:
         return line
-    return "…" + line[-limit:] if end else line[:limit] + "…"
+    return "…" + line[-SHOWN_CHARS:] if end else line[:SHOWN_CHARS] + "…"

@@ -26,6 +26,8 @@ from outcome_rl.toy import DialectTask
 
 logger = logging.getLogger(__name__)
 
+SHOWN = 5  # problems in a warning
+
 
 def load_problems(
     sources: Sequence[str], config: DataConfig, *, training: bool = True, needs_answers: bool = True
@@ -207,8 +209,8 @@ def _is_empty(answer: Any) -> bool:
     return answer is None or (isinstance(answer, str) and not answer.strip())
 
 
-def _some(places: Sequence[str], count: int = 5) -> str:
-    return ", ".join(places[:count]) + (", ..." if len(places) > count else "")
+def _some(places: Sequence[str]) -> str:
+    return ", ".join(places[:SHOWN]) + (", ..." if len(places) > SHOWN else "")
 
 
 def _messages(prompt: Sequence[Any], name: str, where: str) -> tuple[Message, ...]:
