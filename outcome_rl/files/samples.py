@@ -21,13 +21,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from outcome_rl.files.rows import as_text, field_names, find, id_of_row, read_objects
+from outcome_rl.files.rows import ID_COLUMNS, PROMPT_COLUMNS, as_text, field_names, find, id_of_row, read_objects
 from outcome_rl.outcomes.matcher import OutcomeMatcher
 from outcome_rl.questions import question_id as question_id_of
 
 NAMES: dict[str, tuple[str, ...]] = {
-    "id": ("id", "question_id", "unique_id", "extra_info.index", "doc_id"),
-    "prompt": ("problem", "question", "prompt", "input", "full_prompt", "doc.query"),
+    "id": (*ID_COLUMNS, "doc_id"),
+    "prompt": (*PROMPT_COLUMNS, "input", "full_prompt", "doc.query"),
     "gold": (
         *("gold", "answer", "reward_model.ground_truth", "solution", "ground_truth", "target", "expected_answer"),
         *("gts", "gt"),
