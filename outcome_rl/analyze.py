@@ -1,8 +1,8 @@
 """Success and diversity of saved generations: read a file of samples, classify the answers, summarise.
 
-`sample_files` reads the formats. Correctness comes from the gold answers; without any from the rewards or labels of the
-file; without these only the diversity is reported. With both, the labels of the file are compared with the correctness
-found here: an audit of the reward that you have.
+`files.samples` reads the formats. Correctness comes from the gold answers; without any from the rewards or labels of
+the file; without these only the diversity is reported. With both, the labels of the file are compared with the
+correctness found here: an audit of the reward that you have.
 """
 
 import math
@@ -101,7 +101,7 @@ def analyze_file(
     """Report pass@k, best@k, diff@k and related metrics of one file of samples.
 
     Args:
-        path: a file or folder that `sample_files.read_sample_file` reads; "-" is standard input.
+        path: a file or folder that `files.samples.read_sample_file` reads; "-" is standard input.
         matcher: the kind of outcomes; its processes are stopped at the end. None is `OutcomeMatcher()`.
         examples: question id -> data row for an outcome function; None takes the rows of the file.
         from_text: extract every answer from the sample's text, even if the sample has an `answer`.

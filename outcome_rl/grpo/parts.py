@@ -76,9 +76,7 @@ class Parts:
     log: RunLog
     state: RunState
     identity: dict[str, Any]  # what a checkpoint and the run that continues it must share
-    start: dict[
-        str, str
-    ]  # digests of the policy that the run began with, and of its prompts; they must match on resume
+    start: dict[str, str]  # digests of the first policy and of the prompts, which it must share, too
     resources: ExitStack
 
     @property

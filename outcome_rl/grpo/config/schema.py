@@ -479,8 +479,8 @@ class TrainerConfig:
     )
     initial_exploration: str = setting(
         "",
-        "Folder exploration/ of another run, here or in TRL or verl: a new run starts with its counts and outcome "
-        "classes. Empty starts with none.",
+        "Folder exploration/ of another run, here or in TRL or verl: a new run starts with its counts. Empty starts "
+        "with none.",
         affects_results=False,  # a checkpoint holds the counts themselves
     )
     max_skipped_updates: int = setting(

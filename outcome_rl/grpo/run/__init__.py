@@ -1,1 +1,1 @@
-"""Files and screen of a run: evaluation, checkpoints, logs, reports."""
+"""Files and screen of a run: evaluation, checkpoints, logs, trackers."""

@@ -1,9 +1,9 @@
 """Trackers: TensorBoard, W&B and trackio, in addition to the run's own files.
 
 Every tracker receives the numbers of `metrics.jsonl` and `evaluations.jsonl` as they are written, W&B and trackio also
-the sample completions of `samples.jsonl`, as a table. An id in the run's
-folder identifies the run in W&B and trackio, so that a continued run continues there too. After a kill, the steps since
-the checkpoint are sent again, with the same numbers.
+the sample completions of `samples.jsonl`, as a table. An id in the run's folder identifies the run in W&B and trackio,
+so that a continued run continues there too. After a kill, the steps since the checkpoint are sent again, with the same
+numbers.
 """
 
 import secrets
