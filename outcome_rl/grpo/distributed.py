@@ -19,13 +19,13 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from outcome_rl.exploration.ranks import portable
+from outcome_rl.exploration.ranks import gathered
 from outcome_rl.grpo.config.schema import ActorConfig
 
 T = TypeVar("T")
@@ -146,23 +146,11 @@ def _set_environment(values: Mapping[str, str | None]) -> None:
 
 
 def all_gather_object(call: Callable[[], T]) -> list[T]:
-    """Call a function in every process and return all results in order of rank; an exception in one is raised in all.
-
-    A function rather than its result, so that no process waits for one that failed.
-    """
+    """Call a function in every process and return all results by rank; an exception in one is raised in all."""
     if world_size() == 1:
         return [call()]
-    results: list[Any] = [None] * world_size()
-    try:
-        own = call()
-    except Exception as error:
-        dist.all_gather_object(results, portable(error))
-        raise
-    dist.all_gather_object(results, own)
-    for result in results:
-        if isinstance(result, Exception):
-            raise result
-    return results
+    assert dist.group.WORLD is not None  # within `process_group`
+    return gathered(call, dist.group.WORLD)
 
 
 def together(call: Callable[[], T]) -> T:

@@ -1,1 +1,1 @@
-"""Samplers of other weights or with filters: whether they sample from the policy, and which tokens they kept."""
+"""Seeds of samples, and samplers of other weights or with filters: whether they are the policy, what they kept."""

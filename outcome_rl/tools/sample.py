@@ -17,7 +17,7 @@ from outcome_rl.files.atomic import fingerprint, write_json
 from outcome_rl.files.jsonl import drop_partial_row, read_rows
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
-from outcome_rl.grpo.data.problems import derive_seed, load_problems
+from outcome_rl.grpo.data.problems import load_problems
 from outcome_rl.grpo.data.prompts import tokenize
 from outcome_rl.grpo.model.dtype import with_dtype
 from outcome_rl.grpo.model.policy import Policy
@@ -28,6 +28,7 @@ from outcome_rl.grpo.types import ProblemSet
 from outcome_rl.metrics import macro_average
 from outcome_rl.outcomes.extraction.response import extract_answer
 from outcome_rl.outcomes.kinds import Progress
+from outcome_rl.sampler.seeds import derive_seed
 from outcome_rl.settings import settings_of
 from outcome_rl.tools.find_model import find_model
 

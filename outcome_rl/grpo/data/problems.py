@@ -22,6 +22,7 @@ from outcome_rl.files.rows import (
 )
 from outcome_rl.grpo.config.schema import DataConfig
 from outcome_rl.grpo.types import Message, Problem, ProblemSet
+from outcome_rl.sampler.seeds import derive_seed
 from outcome_rl.toy import DialectTask
 
 logger = logging.getLogger(__name__)
@@ -255,9 +256,3 @@ class BatchOrder:
             generator = torch.Generator().manual_seed(derive_seed(self.seed, "epoch", epoch))
             order = torch.randperm(self.num_problems, generator=generator)
         return cast(list[int], order[position * self.batch_size : (position + 1) * self.batch_size].tolist())
-
-
-def derive_seed(seed: int, *purpose: str | int) -> int:
-    """Derive an independent seed for one purpose, such as the rollouts of one step, from the run's seed."""
-    digest = hashlib.blake2b(json.dumps([seed, *purpose]).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little") >> 1

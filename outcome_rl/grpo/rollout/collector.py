@@ -17,12 +17,13 @@ from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.exploration.scored import Scored
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
-from outcome_rl.grpo.data.problems import BatchOrder, derive_seed
+from outcome_rl.grpo.data.problems import BatchOrder
 from outcome_rl.grpo.data.reward import RewardFunction
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.engine import RolloutEngine, check_complete, checked, generate
 from outcome_rl.grpo.types import EngineDied, Fetch, Problem, ProblemSet, Prompts, Rollout, Sample
 from outcome_rl.outcomes.answer_mask import answer_spans
+from outcome_rl.sampler.seeds import derive_seed
 from outcome_rl.sampler.stale import warn_of_identical
 
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from outcome_rl.grpo.config.schema import SamplingConfig
-from outcome_rl.grpo.data.problems import derive_seed
 from outcome_rl.grpo.types import Prompts
+from outcome_rl.sampler.seeds import derive_seed
 from outcome_rl_kernels.splitmix import GOLDEN_RATIO, mix64
 
 _BLOCK = 64  # divides most vocabularies

@@ -7,13 +7,14 @@ from typing import Any, TypeVar
 
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import DataConfig, SamplingConfig
-from outcome_rl.grpo.data.problems import derive_seed, load_problems, set_name
+from outcome_rl.grpo.data.problems import load_problems, set_name
 from outcome_rl.grpo.data.prompts import tokenize
 from outcome_rl.grpo.rollout.engine import RolloutEngine, generate
 from outcome_rl.grpo.types import ProblemSet
 from outcome_rl.metrics import macro_average, summarise, validation_metrics
 from outcome_rl.outcomes.batch import Batch
 from outcome_rl.outcomes.kinds import OutcomeKind
+from outcome_rl.sampler.seeds import derive_seed
 
 T = TypeVar("T")
 

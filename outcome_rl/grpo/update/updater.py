@@ -15,7 +15,6 @@ from torch import Tensor
 
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import TrainConfig
-from outcome_rl.grpo.data.problems import derive_seed
 from outcome_rl.grpo.model.fsdp import full_state, full_tensor, shard_optimizer_state
 from outcome_rl.grpo.model.master_weights import MasterWeights
 from outcome_rl.grpo.model.packing import to_device
@@ -23,6 +22,7 @@ from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.types import Sample
 from outcome_rl.grpo.update.microbatches import MicroBatch, UpdateBatch
 from outcome_rl.grpo.update.totals import UpdateTotals
+from outcome_rl.sampler.seeds import derive_seed
 from outcome_rl_kernels import LinearPolicyLoss, PolicyLossOutput, linear_logprobs
 from outcome_rl_kernels.loss.selections import engine_corrected
 

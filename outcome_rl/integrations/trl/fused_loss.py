@@ -14,8 +14,6 @@ and over the kept tokens of a truncated sampler where they are known (`kept_toke
 """
 
 import functools
-import hashlib
-import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from types import MethodType
@@ -26,6 +24,7 @@ from torch import Tensor
 
 from outcome_rl.integrations.kept_tokens import from_rows
 from outcome_rl.integrations.loss_types import OF_ALL_TOKENS, obstacles_of, settings_of
+from outcome_rl.sampler.seeds import derive_seed
 from outcome_rl_kernels import PolicyLossOutput, Support, linear_policy_loss
 from outcome_rl_kernels.loss.inputs import Rows, check_sampling
 from outcome_rl_kernels.loss.selections import near_policy, top_entropy
@@ -133,7 +132,7 @@ def fused_policy_loss(trainer: "GRPOTrainer", model: Any, inputs: dict[str, Any]
         step, done = trainer._micro_batch
         trainer._micro_batch = trainer.state.global_step, done + 1 if step == trainer.state.global_step else 0
     step, micro_batch = trainer._micro_batch
-    sample_seed = seed_of(trainer.args.seed, step, micro_batch, trainer.accelerator.process_index)
+    sample_seed = derive_seed(trainer.args.seed, "entries", step, micro_batch, trainer.accelerator.process_index)
 
     kept = inputs.get(KEPT)
     support = None if kept is None else support_of(kept, completion_ids.device)
@@ -186,12 +185,6 @@ def head_input(trainer: "GRPOTrainer", hidden: Tensor, head: Any, num_tokens: in
 def support_of(kept: Tensor, device: torch.device) -> Support:
     """Return the support of N * T tokens from kept ids (N, T, K), which are on the CPU, so that nothing waits."""
     return Support(*(column.to(device, non_blocking=True) for column in from_rows(kept.flatten(0, 1))))
-
-
-def seed_of(seed: int, step: int, micro_batch: int, rank: int) -> int:
-    """Return the seed of the sampled gradients of a rank's micro-batch of a step, from the seed of the run."""
-    digest = hashlib.blake2b(json.dumps([seed, step, micro_batch, rank]).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little", signed=True)
 
 
 def _entropy_coef(trainer: "GRPOTrainer") -> float:
