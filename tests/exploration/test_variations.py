@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import strategies as st
 
 from outcome_rl import ExplorationConfig, Explorer, Groups
 from outcome_rl.exploration.saved import COUNTS_FILE, STATE_FILE
@@ -19,8 +18,6 @@ from outcome_rl_kernels.advantages.bonuses import BONUSES
 from outcome_rl_kernels.advantages.estimators import ADV_ESTIMATORS
 
 METHODS = (Path(__file__).resolve().parents[2] / "docs" / "methods.md").read_text()
-# A batch: question and answer of each response; the gold of both questions is 1.
-BATCH = st.lists(st.tuples(st.integers(0, 1), st.integers(1, 3)), min_size=1, max_size=8)
 
 
 def score(explorer: Explorer, batch: list[tuple[int, int]]) -> Any:

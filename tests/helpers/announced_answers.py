@@ -5,7 +5,7 @@ responses and `WRITTEN` answers; `LOOK_ALIKES` are texts behind a value that bel
 """
 
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from hypothesis import strategies as st
@@ -20,18 +20,9 @@ FORMULAS = (r"$18$", r"$\frac{3}{4}$", "$(2, 3)$", "$x + 1$", r"\(x = 5\)", "$-7
 CHOICES = ("A", "B", "C", "D")
 LABELS = ("Answer", "Final Answer", "The answer", "The final answer", "ANSWER", "Correct Answer", "answer")
 DECORATIONS = (
-    ("", ""),
-    ("**", "**"),
-    ("*", "*"),
-    ("_", "_"),
-    ("__", "__"),
-    ("***", "***"),
-    ("<b>", "</b>"),
-    ("<strong>", "</strong>"),
-    (r"\textbf{", "}"),
-    ("<u>", "</u>"),
-    ("`", "`"),
-)
+    ("", ""), ("**", "**"), ("*", "*"), ("_", "_"), ("__", "__"), ("***", "***"), ("<b>", "</b>"),
+    ("<strong>", "</strong>"), (r"\textbf{", "}"), ("<u>", "</u>"), ("`", "`"),
+)  # fmt: skip
 STARTS = ("", "- ", "* ", "> ", "### ", "1. ", "# ", "> **Note** ", "✅ ", "• ", "<p>", "\u200e")
 COLONS = (": ", ":", " : ", "\xa0: ", "：", " = ", " is ", ":\n", ":\n\n", " is: ", " — ")
 TAILS = (
@@ -49,13 +40,19 @@ WORK = ("We add 9 and 9.\n", "9 + 9 is the sum.\n\n", "Let x be 3, so 2x = 6.\n"
 LOOK_ALIKES = (" million", " dozen", r"\%", " squared", " (mod 7)", " + x", r" \sqrt{2}", " or 19", " thousand", "^2")
 
 
-def _values() -> st.SearchStrategy[str]:
-    return st.sampled_from(NUMBERS + FORMULAS + CHOICES)
+Meant = tuple[str, Hashable]
+"""An answer, and its meaning: two answers are equal if these are."""
+
+
+def _forms(values: Sequence[Any], *forms: str, before: Sequence[str] = ("",)) -> st.SearchStrategy[Any]:
+    """Write a value in one of several forms, which mean the same, behind one of several texts."""
+    drawn = st.tuples(st.sampled_from(before), st.sampled_from(forms), st.sampled_from(values))
+    return drawn.map(lambda one: (one[0] + one[1].replace("@", str(one[2])), one[2]))
 
 
 @st.composite
 def labelled(draw: st.DrawFn) -> Case:
-    (opening, closing), value = draw(st.sampled_from(DECORATIONS)), draw(_values())
+    (opening, closing), value = draw(st.sampled_from(DECORATIONS)), draw(st.sampled_from(NUMBERS + FORMULAS + CHOICES))
     label = draw(st.sampled_from(LABELS))
     line = f"{draw(st.sampled_from(STARTS))}{opening}{label}{closing}{draw(st.sampled_from(COLONS))}{value}"
     return draw(st.sampled_from(WORK)) + line, value
@@ -63,23 +60,45 @@ def labelled(draw: st.DrawFn) -> Case:
 
 @st.composite
 def whole_line_decorated(draw: st.DrawFn) -> Case:
-    (opening, closing), value = draw(st.sampled_from(DECORATIONS[1:-1])), draw(_values())
+    (opening, closing), value = (
+        draw(st.sampled_from(DECORATIONS[1:-1])),
+        draw(st.sampled_from(NUMBERS + FORMULAS + CHOICES)),
+    )
     label, colon = draw(st.sampled_from(LABELS)), draw(st.sampled_from((": ", "：", " is ")))
     around = draw(st.sampled_from(("{}", "({})", "[{}]", "{}.")))
     return draw(st.sampled_from(WORK)) + opening + around.format(f"{label}{colon}{value}") + closing, value
 
 
-@st.composite
-def with_tail(draw: st.DrawFn) -> Case:
-    value, tail = draw(st.sampled_from(NUMBERS + FORMULAS)), draw(st.sampled_from(TAILS))
-    lead = draw(st.sampled_from(("Answer: ", "The answer is ", "**Final Answer**: ")))
-    return draw(st.sampled_from(WORK)) + lead + value + tail, value
-
-
-@st.composite
-def with_head(draw: st.DrawFn) -> Case:
-    value, head = draw(st.sampled_from(NUMBERS + FORMULAS)), draw(st.sampled_from(HEADS))
-    return f"{draw(st.sampled_from(WORK))}The answer is {head}{value}.", value
+LEADS = ("Answer: ", "The answer is ", "**Final Answer**: ")
+with_tail = _forms(NUMBERS + FORMULAS, *(f"{lead}@{tail}" for lead in LEADS for tail in TAILS), before=WORK)
+plain = _forms(
+    NUMBERS[:4],
+    "That gives @.", "Tom has @ apples left.", "It equals @.", "x is @", "Total: @", "So x = @.", "@", "**@**",
+    "This means x = @.", "We get @.", "Hence @.", "There are @ ways.",
+)  # fmt: skip
+choice = _forms(
+    CHOICES,
+    "Option @ is correct.", "@ is the correct answer.", "So, @ is the answer.", "The correct option is @.",
+    "The answer is option @: Oxygen", "Answer: [@]", "Answer: (@)", "Answer: @. Oxygen", "Answer: @) Oxygen",
+    "The correct answer is @ - Oxygen", "**Answer**: @", "The answer is (**@**).", "**Answer: @**", "Thus @",
+    "Therefore, the answer is **@**.", "The best choice is @.", "(@) is the right answer.",
+    before=["Oxygen has eight protons.\n"],
+)  # fmt: skip
+hash_mark = _forms(
+    NUMBERS,
+    "#### @", "so 18 dollars. #### @", "  #### @", "##### @", "#### x = @", "#### 9*2 = @", "> #### @", "- #### @",
+    "`#### @`", "#### @ dollars", "#### @ (dollars)", "#### @ dollars per day", "#### **@**", "#### @ #### @",
+    "#### @\n", "####@", "#### $@",
+    before=["9 + 9\n"],
+)  # fmt: skip
+# Tags, keys of JSON, headings with the value below, and boxes, decorated or not.
+marked = _forms(
+    NUMBERS + CHOICES,
+    "<answer>@</answer>", "<final_answer>\n@\n</final_answer>", "[ANSWER]@[/ANSWER]", '{"answer": "@"}',
+    '```json\n{"steps": [], "final_answer": "@"}\n```', "### Final Answer\n@", "**Final Answer**\n\n@\n",
+    "## The answer\n\n$@$", r"\boxed{@}", r"**\boxed{@}**", r"$\fbox{ @ }$.", "$\boxed{@}$",
+    before=WORK,
+)  # fmt: skip
 
 
 @st.composite
@@ -101,98 +120,25 @@ def of_language(draw: st.DrawFn) -> Case:
 
 @st.composite
 def after_reasoning(draw: st.DrawFn) -> Case:
-    response, answer = draw(st.one_of(labelled(), with_tail(), choice(), plain()))
+    response, answer = draw(st.one_of(labelled(), with_tail, choice, plain))
     end = draw(st.sampled_from(("</think>", "[/THINK]", "</reasoning>", "<|end_of_thought|>", "</tool_response>")))
     response = response.replace("<think>", "").replace("</think>", "")
     return rf"<think>Perhaps \boxed{{3333}}. The answer is 4444.{end}" + "\n\n" + response, answer
 
 
-@st.composite
-def plain(draw: st.DrawFn) -> Case:
-    value = draw(st.sampled_from(NUMBERS[:4]))
-    form = draw(
-        st.sampled_from(
-            (
-                "That gives {}.", "Tom has {} apples left.", "It equals {}.", "x is {}", "Total: {}", "So x = {}.",
-                "{}", "**{}**", "This means x = {}.", "We get {}.", "Hence {}.", "There are {} ways.",
-            )
-        )
-    )  # fmt: skip
-    return form.format(value), value
-
-
-@st.composite
-def choice(draw: st.DrawFn) -> Case:
-    letter = draw(st.sampled_from(CHOICES))
-    form = draw(
-        st.sampled_from(
-            (
-                "Option {} is correct.", "{} is the correct answer.", "So, {} is the answer.",
-                "The correct option is {}.", "The answer is option {}: Oxygen", "Answer: [{}]", "Answer: ({})",
-                "Answer: {}. Oxygen", "Answer: {}) Oxygen", "The correct answer is {} - Oxygen", "**Answer**: {}",
-                "The answer is (**{}**).", "**Answer: {}**", "Thus {}", "Therefore, the answer is **{}**.",
-                "The best choice is {}.", "({}) is the right answer.",
-            )
-        )
-    )  # fmt: skip
-    return "Oxygen has eight protons.\n" + form.format(letter), letter
-
-
-@st.composite
-def hash_mark(draw: st.DrawFn) -> Case:
-    value = draw(st.sampled_from(NUMBERS))
-    form = draw(
-        st.sampled_from(
-            (
-                "#### {}", "so 18 dollars. #### {}", "  #### {}", "##### {}", "#### x = {}", "#### 9*2 = {}",
-                "> #### {}", "- #### {}", "`#### {}`", "#### {} dollars", "#### {} (dollars)",
-                "#### {} dollars per day", "#### **{}**", "#### {} #### {}", "#### {}\n", "####{}", "#### ${}",
-            )
-        )
-    )  # fmt: skip
-    return "9 + 9\n" + form.replace("{}", value), value
-
-
-@st.composite
-def marked(draw: st.DrawFn) -> Case:
-    """Tags, keys of JSON, headings with the value below, and boxes, decorated or not."""
-    value = draw(st.sampled_from(NUMBERS + CHOICES))
-    form = draw(
-        st.sampled_from(
-            (
-                "<answer>{}</answer>", "<final_answer>\n{}\n</final_answer>", "[ANSWER]{}[/ANSWER]",
-                '{"answer": "{}"}', '```json\n{"steps": [], "final_answer": "{}"}\n```', "### Final Answer\n{}",
-                "**Final Answer**\n\n{}\n", "## The answer\n\n${}$", r"\boxed{{}}", r"**\boxed{{}}**",
-                r"$\fbox{ {} }$.", "$\boxed{{}}$",
-            )
-        )
-    )  # fmt: skip
-    return draw(st.sampled_from(WORK)) + form.replace("{}", value), value
-
-
-CLASSES: dict[str, Callable[[], st.SearchStrategy[Case]]] = {
-    "labels": labelled,
-    "whole lines": whole_line_decorated,
+CLASSES: dict[str, st.SearchStrategy[Case]] = {
+    "labels": labelled(),
+    "whole lines": whole_line_decorated(),
     "tails": with_tail,
-    "heads": with_head,
-    "languages": of_language,
-    "after reasoning": after_reasoning,
-    "statements after reasoning": lambda: plain().map(lambda case: ("<think>9?</think>\n" + case[0], case[1])),
+    "heads": _forms(NUMBERS + FORMULAS, *(f"The answer is {head}@." for head in HEADS), before=WORK),
+    "languages": of_language(),
+    "after reasoning": after_reasoning(),
+    "statements after reasoning": plain.map(lambda case: ("<think>9?</think>\n" + case[0], case[1])),
     "choices": choice,
     "GSM8K": hash_mark,
     "marks": marked,
 }
-
-
-Meant = tuple[str, Hashable]
-"""An answer, and its meaning: two answers are equal if these are."""
-
-_SMALL = st.sampled_from((2, 3, 5))
-
-
-def _forms(values: st.SearchStrategy[Any], *forms: str) -> st.SearchStrategy[Meant]:
-    """Write a value in one of several forms, which mean the same."""
-    return st.tuples(values, st.sampled_from(forms)).map(lambda drawn: (drawn[1].replace("@", str(drawn[0])), drawn[0]))
+_SMALL = (2, 3, 5)
 
 
 @st.composite
@@ -209,7 +155,7 @@ def statements(draw: st.DrawFn) -> Meant:
 def worded(draw: st.DrawFn) -> Meant:
     """A value and words before it, which belong to it: `\\text{max at } x = 2`."""
     words = draw(st.sampled_from(("", "max at", "min at", "undefined at", "at least", "twice", "continuous at")))
-    value = draw(_SMALL)
+    value = draw(st.sampled_from(_SMALL))
     before = rf"\text{{{words} }}" if words else ""
     return before + draw(st.sampled_from(("x={}", "x = {}", r"\,x={}"))).format(value), (words, value)
 
@@ -218,19 +164,10 @@ def worded(draw: st.DrawFn) -> Meant:
 def separated(draw: st.DrawFn) -> Meant:
     """Two digits as a list, a decimal, a time of day, a list that goes on."""
     low, high = sorted(draw(st.sets(st.integers(1, 5), min_size=2, max_size=2)))
-    form, *meaning = draw(
-        st.sampled_from(
-            (
-                ("{},{}", "list"),
-                ("{}, {}", "list"),
-                (r"\{{{}, {}\}}", "list"),
-                ("{}.{}", "decimal"),
-                ("{}.{}0", "decimal"),
-                ("{}:{}0", "time"),
-                ("{},{},...", "goes on"),
-            )
-        )
-    )
+    form, *meaning = draw(st.sampled_from((
+        ("{},{}", "list"), ("{}, {}", "list"), (r"\{{{}, {}\}}", "list"), ("{}.{}", "decimal"),
+        ("{}.{}0", "decimal"), ("{}:{}0", "time"), ("{},{},...", "goes on"),
+    )))  # fmt: skip
     return form.format(low, high), (*meaning, low, high)
 
 
@@ -243,6 +180,6 @@ WRITTEN: dict[str, st.SearchStrategy[Meant]] = {
     ),
     "units in other languages": _forms(_SMALL, "@", "@元", r"@\text{元}", "共@个", "@种", "@次"),
     "decorations": _forms(_SMALL, "@", r"@ \checkmark", r"@ \blacksquare", "~@~", r"@\tag{1}", r"@\hspace{1cm}"),
-    "choices and their texts": _forms(st.sampled_from(CHOICES), "@", "(@)", "@) 12", "@. Oxygen"),
+    "choices and their texts": _forms(CHOICES, "@", "(@)", "@) 12", "@. Oxygen"),
     "escapes": _forms(_SMALL, "@", r"\$@", r"\\$@", "$@$", r"@\%", r"@\\%"),
 }

@@ -16,7 +16,6 @@ from notation_families import Family, Statement
 
 _ROMAN = "I II III IV V VI VII VIII IX X XI XII".split()  # noqa: SIM905
 _POINTS = [Fraction(n, d) for n, d in ((-7, 2), (-1, 1), (1, 3), (2, 1), (11, 1))]
-_PARTS = {2: "half", 3: "third", 4: "quarter", 5: "fifth", 6: "sixth", 8: "eighth", 10: "tenth"}
 
 
 def look_alike_pair(rng: random.Random, equal: bool) -> tuple[str, str, bool] | None:

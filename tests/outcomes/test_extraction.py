@@ -244,7 +244,7 @@ def test_runs_of_a_character_take_linear_time(announcement: str) -> None:
 @settings(deadline=None)
 @given(data=st.data())
 def test_what_is_said_is_read_however_it_is_decorated(name: str, data: st.DataObject) -> None:
-    cases = data.draw(CLASSES[name]()), data.draw(CLASSES[name]())
+    cases = data.draw(CLASSES[name]), data.draw(CLASSES[name])
     answers = [extract_answer(response) for response, _ in cases]
     keys = [answer and outcome_key(answer.text) for answer in answers]
     values = [outcome_key(value) for _, value in cases]

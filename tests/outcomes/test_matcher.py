@@ -69,12 +69,6 @@ def test_math_verify_votes_on_unread_answers_and_changes_no_key(matcher: Outcome
     assert matcher._pool._pool == []
 
 
-def test_readable_gold_and_unread_answer(matcher: OutcomeMatcher) -> None:
-    outcomes = matcher.classify_answers(["q"] * 2, [SIX, TEN], ["6"] * 2)
-    assert outcomes.keys.tolist() == [outcome_key(SIX), outcome_key(TEN)]
-    assert outcomes.correct.tolist() == [True, False]
-
-
 @pytest.mark.parametrize("verdict", ["timeout", "error"])
 def test_unresolved_comparisons_are_reported(
     verdict: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
