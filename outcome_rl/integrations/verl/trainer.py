@@ -34,9 +34,9 @@ from outcome_rl.integrations.adapter import (
 )
 from outcome_rl.integrations.verl import ADV_ESTIMATOR, SETTINGS
 from outcome_rl.integrations.verl.algorithms import batch_in_hand
-from outcome_rl.outcomes import keys
 from outcome_rl.outcomes.answer_mask import decode_completion
 from outcome_rl.outcomes.batch import Batch
+from outcome_rl.questions import question_id as question_id_of
 from outcome_rl.sampler.stale import SamplerCheck
 from outcome_rl.version import __version__
 from outcome_rl_kernels.advantages.groups import Scale
@@ -359,7 +359,7 @@ def question_id(row: Mapping[str, Any], id_key: str) -> str:
     """
     if not id_key:
         try:
-            return keys.question_id(row["raw_prompt"])
+            return question_id_of(row["raw_prompt"])
         except TypeError as error:
             raise TypeError(f"{error}, and set {SETTINGS}.id_key, for example to extra_info.index") from error
     return id_of_row(row, [id_key], "a row of the data", f"Name another entry by {SETTINGS}.id_key")[0]
