@@ -27,10 +27,6 @@ from outcome_rl_kernels.loss.types import (
 )
 
 Rows = Literal["contributing", "active", "all"]
-_OTHERS = (
-    *("bonuses", "answer_mask", "ref_logps", "old_logps", "rollout_weights", "rollout_logps", "entropy_weights"),
-    *("cu_seqlens", "normalizer"),
-)  # optional arguments of a loss that are no settings
 
 
 def token_batch(
@@ -125,6 +121,10 @@ def token_batch(
         entropy_weights=numbers("entropy_weights", entropy_weights, per_sequence=True),
     )
     return batch._replace(inputs=batch.inputs._replace(active=_active_tokens(batch, counted, rows))), counted
+
+
+# Optional arguments of a loss that are no settings.
+_OTHERS = tuple(name for name in token_batch.__kwdefaults__ or () if name != "rows")
 
 
 def savable(column: Tensor) -> Tensor:
