@@ -25,19 +25,11 @@ from outcome_rl_kernels.loss.api import LossOptions
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 README = DOCS.parent / "README.md"
-BANDITS, PAPER = (DOCS.parent / "experiments" / name for name in ("bandits", "paper"))
 
 
 def test_every_setting_is_in_the_table() -> None:
     script = runpy.run_path(str(DOCS / "settings.py"))
     assert script["page"]() == (DOCS / "settings.md").read_text(), "settings.md is out of date; run docs/settings.py"
-
-
-def test_the_example_of_bandits_runs() -> None:
-    block = re.findall(r"```python\n(.*?)```", (BANDITS / "README.md").read_text(), re.DOTALL)[0]
-    names: dict[str, object] = {}
-    exec(block, names)
-    assert names["result"].regret.shape == (1000, 3)
 
 
 def test_every_argument_is_in_the_maths() -> None:
@@ -57,7 +49,7 @@ def _arguments(function: object) -> list[str]:
 
 
 def test_the_loop_of_the_quickstart_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    *_, loop = re.findall(r"```python\n(.*?)```", (DOCS / "quickstart.md").read_text(), re.DOTALL)
+    *_, loop = python_of("docs/quickstart.md")
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     exec(loop, names)
@@ -70,7 +62,7 @@ def test_the_loop_of_the_quickstart_runs(tmp_path: Path, monkeypatch: pytest.Mon
 def test_the_pages_on_outcomes_run() -> None:
     names: dict[str, Any] = {"__name__": "my_module"}
     for page in ("outcomes.md", "outcome-functions.md"):
-        for block in re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL):
+        for block in python_of(f"docs/{page}"):
             exec(block, names)
     assert names["outcomes"].correct.tolist() == [True, True, False]
     assert names["scored"].correct.tolist() == [True, False]
@@ -79,7 +71,7 @@ def test_the_pages_on_outcomes_run() -> None:
 
 
 def test_the_example_of_the_losses_runs() -> None:
-    block = re.findall(r"```python\n(.*?)```", (DOCS / "losses.md").read_text(), re.DOTALL)[0]
+    block = python_of("docs/losses.md")[0]
     input_ids = torch.randint(50, (4, 9))
 
     def model(ids: torch.Tensor) -> SimpleNamespace:
@@ -100,22 +92,6 @@ def test_the_example_of_the_losses_runs() -> None:
     assert names["lm_head"].weight.grad.any()
 
 
-def test_the_own_loss_of_the_page_runs() -> None:
-    block = re.findall(r"```python\n(.*?)```", (DOCS / "losses.md").read_text(), re.DOTALL)[1]
-    names: dict[str, Any] = {}
-    exec(block, names)
-    assert names["hidden"].grad.any()
-    assert names["weight"].grad.any()
-
-
-def test_the_quickstart_runs() -> None:
-    block = re.findall(r"```python\n(.*?)```", (DOCS / "quickstart.md").read_text(), re.DOTALL)[0]
-    names: dict[str, Any] = {}
-    exec(block, names)
-    assert names["scored"].correct.tolist() == [True, True, False, False]
-    assert repr(names["explorer"].seen("q1")) in block
-
-
 PAGES = sorted(
     path.relative_to(DOCS.parent).as_posix()
     for pattern in (
@@ -126,21 +102,39 @@ PAGES = sorted(
 )  # fmt: skip
 
 
+def python_of(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (DOCS.parent / page).read_text(), re.DOTALL)
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_snippets_are_python(page: str) -> None:
-    for block in re.findall(r"```python\n(.*?)```", (DOCS.parent / page).read_text(), re.DOTALL):
+    for block in python_of(page):
         compile(block, page, "exec")
 
 
-def test_the_explorer_of_the_integration_page_runs() -> None:
-    block = re.findall(r"```python\n(.*?)```", (DOCS / "integrate.md").read_text(), re.DOTALL)[0]
-    names: dict[str, Any] = {}
+# Page, number of its snippet, and what holds once it has run.
+SNIPPETS = [
+    ("experiments/bandits/README.md", 0, "result.regret.shape == (1000, 3)"),
+    ("docs/integrate.md", 0, "scored.correct.tolist() == [True, False, False]"),
+    ("docs/losses.md", 1, "hidden.grad.any() and weight.grad.any()"),
+    (
+        "docs/quickstart.md",
+        0,
+        "repr(explorer.seen('q1')) in block and all(scored.correct[:2] > scored.correct[2:])",
+    ),
+]
+
+
+@pytest.mark.parametrize(("page", "number", "holds"), SNIPPETS)
+def test_a_snippet_does_what_its_page_says(page: str, number: int, holds: str) -> None:
+    block = python_of(page)[number]
+    names: dict[str, Any] = {"block": block}
     exec(block, names)
-    assert names["scored"].correct.tolist() == [True, False, False]
+    assert eval(holds, names)
 
 
 def test_a_bonus_and_an_estimator_of_ones_own_run_as_the_page_shows() -> None:
-    (block,) = re.findall(r"```python\n(.*?)```", (DOCS.parent / "CONTRIBUTING.md").read_text(), re.DOTALL)
+    (block,) = python_of("CONTRIBUTING.md")
     names: dict[str, Any] = {"__name__": "own_methods"}
     try:
         exec(block, names)
@@ -159,7 +153,7 @@ def test_a_bonus_and_an_estimator_of_ones_own_run_as_the_page_shows() -> None:
 
 
 def test_the_snippets_of_the_methods_run() -> None:
-    variations, curriculum, halving = re.findall(r"```python\n(.*?)```", (DOCS / "methods.md").read_text(), re.DOTALL)
+    variations, curriculum, halving = python_of("docs/methods.md")
     before, names = dict(BONUSES), dict[str, Any]()
     batch = (["q", "q", "r", "r"], [rf"\boxed{{{answer}}}" for answer in (1, 2, 2, 2)], ["1"] * 4)
     try:

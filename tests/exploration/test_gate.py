@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from explorer_rows import score
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,12 +15,6 @@ from outcome_rl.exploration.scored import Scored
 # A batch: question and answer of each response; the gold of every question is 1.
 BATCH = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=9)
 GATES = st.tuples(st.integers(1, 6), st.floats(0, 1), st.floats(0, 1)).map(lambda g: [g[0], *sorted(g[1:])])
-
-
-def score(explorer: Explorer, batch: list[tuple[int, int]]) -> Any:
-    questions, answers = zip(*batch, strict=True)
-    responses = [rf"\boxed{{{answer}}}" if answer else "no idea" for answer in answers]
-    return explorer.score([f"q{question}" for question in questions], responses, ["1"] * len(batch))
 
 
 @settings(max_examples=60, deadline=None)

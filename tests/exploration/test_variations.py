@@ -6,10 +6,10 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from explorer_rows import score
 
 from outcome_rl import ExplorationConfig, Explorer, Groups
 from outcome_rl.exploration.saved import COUNTS_FILE, STATE_FILE
@@ -18,12 +18,6 @@ from outcome_rl_kernels.advantages.bonuses import BONUSES
 from outcome_rl_kernels.advantages.estimators import ADV_ESTIMATORS
 
 METHODS = (Path(__file__).resolve().parents[2] / "docs" / "methods.md").read_text()
-
-
-def score(explorer: Explorer, batch: list[tuple[int, int]]) -> Any:
-    questions, answers = zip(*batch, strict=True)
-    responses = [rf"\boxed{{{answer}}}" for answer in answers]
-    return explorer.score([f"q{question}" for question in questions], responses, ["1"] * len(batch))
 
 
 def test_a_bonus_knows_the_number_of_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from outcome_rl import Explorer
+from outcome_rl import Explorer, Scored
 
 # One response: question, group of the question, answer (0: no answer), reward.
 ROWS = st.lists(
@@ -36,3 +36,9 @@ def state(explorer: Explorer) -> str:
     found = explorer.state_dict()
     counts = {name: value if isinstance(value, str) else value.tolist() for name, value in found["counts"].items()}
     return json.dumps(found | {"counts": counts}, sort_keys=True)
+
+
+def score(explorer: Explorer, batch: list[tuple[int, int]]) -> Scored:
+    """Score answers to questions, whose gold is 1."""
+    questions, answers = zip(*batch, strict=True)
+    return explorer.score([f"q{question}" for question in questions], list(map(text, answers)), ["1"] * len(batch))

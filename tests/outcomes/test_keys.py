@@ -19,8 +19,8 @@ from outcome_rl.outcomes.keys import (
     equivalent,
     is_open,
     outcome_key,
-    question_key,
 )
+from outcome_rl.questions import question_key
 
 SPELLINGS = [
     ["27", "27.0", "027", "$27$", r"\boxed{27}", "27.", "x=27", r"27\text{ cm}", r"\$27", r"27\%", r"27^\circ", "[27]"],
@@ -299,34 +299,18 @@ def test_rationals_are_in_lowest_terms(value: Fraction) -> None:
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("025", 25),
-        ("-7", -7),
-        ("+7", 7),
-        ("--5", 5),
-        ("27.0", 27),
-        (".5", Fraction(1, 2)),
         ("1,234,567.50", Fraction(2469135, 2)),
         ("1 234 567", 1234567),
         ("x = 1 234.5", Fraction(2469, 2)),
         (r"\frac{1 234}{5}", Fraction(1234, 5)),
-        (r"\frac12", Fraction(1, 2)),
-        (r"-\frac{3}{4}", Fraction(-3, 4)),
-        (r"\frac{-3}{12}", Fraction(-1, 4)),
         (r"\frac{12}{5,525}", Fraction(12, 5525)),
-        ("6/8", Fraction(3, 4)),
         ("-1 1/2", Fraction(-3, 2)),
         ("3 125/250", Fraction(7, 2)),
-        (r"1\frac12", Fraction(3, 2)),
         (r"2\frac32", 3),  # a product to TeX
-        ("x=5", 5),
-        ("f(x)=5", 5),
         (r"\theta=\frac12", Fraction(1, 2)),
-        ("x_1=5", 5),
         ("1e3", 1000),
         (r"1.5\times10^{-3}", Fraction(3, 2000)),
-        (r"10^3", 1000),
         ("2^3 456", 3648),
-        ("10^10", 10**10),
         *((f"5{unit}", 5) for unit in (r"\text{ cm}", r"\text{ cm}^2", "%", r"\%", r"^\circ", " degrees", "个")),
         *((f"5{unit}", 5) for unit in (" square units", r"\text{ m}", " cm^2")),
     ],

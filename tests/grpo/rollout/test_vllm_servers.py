@@ -19,7 +19,6 @@ from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout import vllm_servers
-from outcome_rl.grpo.rollout.engine import check_engine
 from outcome_rl.grpo.rollout.vllm_servers import ServersEngine
 from outcome_rl.grpo.types import EngineDied
 
@@ -359,8 +358,3 @@ def test_bad_addresses_are_refused(servers: str, small: MakeOverrides, tmp_path:
     with pytest.raises(ValueError, match=r"rollout\.servers") as raised:
         load_config("toy", small(tmp_path, "rollout.engine=vllm", f"rollout.servers=[{servers}]"))
     assert "pass" not in str(raised.value)
-
-
-def test_servers_need_vllm(small: MakeOverrides, tmp_path: Any) -> None:
-    with pytest.raises(ValueError, match=r"cannot sample on rollout\.servers.* such as vllm"):
-        check_engine(load_config("toy", small(tmp_path, "rollout.servers=[http://a:1]")))

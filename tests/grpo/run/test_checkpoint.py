@@ -142,26 +142,6 @@ except OSError as error:
     assert names(tmp_path) == ["global_step_1"]
 
 
-def test_a_kill_leaves_the_previous_one_and_its_remains_are_removed(tmp_path: Path) -> None:
-    write_checkpoint(tmp_path, 1, fill_with("one"), keep=1)
-    script = """
-import os, sys
-from pathlib import Path
-from outcome_rl.grpo.run.checkpoint import write_checkpoint
-def fill(folder):
-    (folder / "state.json").write_text("{}")
-    os._exit(9)
-write_checkpoint(Path(sys.argv[1]), 2, fill, keep=1)
-"""
-    assert subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False).returncode == 9
-    left, kept = names(tmp_path)
-    assert left.startswith(".unfinished-")
-    assert kept == "global_step_1"
-    assert latest_checkpoint(tmp_path) == tmp_path / "global_step_1"
-    write_checkpoint(tmp_path, 3, fill_with("three"), keep=1)
-    assert names(tmp_path) == ["global_step_3"]
-
-
 def test_a_kill_while_an_old_one_is_removed_leaves_no_half_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,6 +66,13 @@ def mismatch(metrics: dict[str, float]) -> dict[str, float]:
     return {name.removeprefix("rollout/"): value for name, value in metrics.items() if name.startswith("rollout/")}
 
 
+def assert_gradient_of(loss: torch.Tensor, wanted: Policy, policy: Policy, atol: float = 1e-8) -> None:
+    """The gradients of a policy are those that a loss has in another one with its weights."""
+    loss.backward()  # type: ignore[no-untyped-call]
+    for ours, theirs in zip(policy.model.parameters(), wanted.model.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-5, atol=atol)
+
+
 def num_tokens(batch: list[Sample]) -> int:
     return sum(len(sample.rollout.token_ids) for sample in batch)
 
@@ -123,9 +130,7 @@ def test_the_gradient_of_truncated_sampling(base: Policy, make_config: MakeConfi
             if bool(outside_answer(sample)[position]):
                 logp = logits[position, token] - logits[position, list(kept)].logsumexp(dim=0)
                 loss = loss - (sample.advantage + sample.bonus) * logp
-    (loss / num_tokens(batch)).backward()  # type: ignore[no-untyped-call]
-    for ours, theirs in zip(policy.model.parameters(), wanted.model.parameters(), strict=True):
-        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-5, atol=1e-8)
+    assert_gradient_of(loss / num_tokens(batch), wanted, policy)
 
 
 def test_the_gradient_equals_the_formula(base: Policy, batch: list[Sample], make_config: MakeConfig) -> None:
@@ -135,9 +140,7 @@ def test_the_gradient_equals_the_formula(base: Policy, batch: list[Sample], make
     loss = torch.zeros((), dtype=torch.float64)
     for sample, logps in zip(batch, plain_logps(wanted, batch, temperature=1.0), strict=True):
         loss = loss - (sample.advantage + sample.bonus) * logps[outside_answer(sample)].sum()
-    (loss / num_tokens(batch)).backward()  # type: ignore[no-untyped-call]
-    for ours, theirs in zip(policy.model.parameters(), wanted.model.parameters(), strict=True):
-        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-5, atol=1e-8)
+    assert_gradient_of(loss / num_tokens(batch), wanted, policy)
 
 
 def test_sampled_gradients_are_the_gradient_on_average(
@@ -211,9 +214,7 @@ def test_importance_weights_multiply_the_policy_term(
         weighted = ratio.clamp(max=1.2) * (batch[row].advantage + batch[row].bonus) * logps
         loss = loss - weighted[outside_answer(batch[row])].sum()
         ratios.append(ratio)
-    (loss / num_tokens(batch)).backward()  # type: ignore[no-untyped-call]
-    for ours, theirs in zip(policy.model.parameters(), wanted.model.parameters(), strict=True):
-        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-5, atol=1e-7)
+    assert_gradient_of(loss / num_tokens(batch), wanted, policy, atol=1e-7)
     ratio = torch.cat(ratios)
     assert mismatch(stats) == pytest.approx(
         {
@@ -451,9 +452,7 @@ def test_several_updates_are_clipped_around_the_policy_that_sampled(
         tokens += len(logps)
         clipped += int((ratio * advantage > ratio.clamp(0.98, 1.03) * advantage)[outside].sum())
         counted += int(outside.sum())
-    (loss / tokens).backward()  # type: ignore[no-untyped-call]
-    for ours, theirs in zip(policy.model.parameters(), wanted.model.parameters(), strict=True):
-        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-5, atol=1e-8)
+    assert_gradient_of(loss / tokens, wanted, policy)
     first = sum(int(outside_answer(sample).sum()) for sample in grouped[:6])
     assert stats["actor/clip_fraction"] == pytest.approx(clipped / (counted + first))
     assert clipped > 0

@@ -21,63 +21,30 @@ def form(answer: str) -> str:
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        ("5", "q:5/1"),
         (r"\{5\}", "q:5/1"),
-        (r"\{5, 5\}", "q:5/1"),
         ("5, 5", "{q:5/1;q:5/1}"),  # a list keeps what it repeats
-        ("2, 1", "{q:1/1;q:2/1}"),
-        ("(2, 1)", "(q:2/1;q:1/1)"),
-        ("[1, 2]", "[q:1/1;q:2/1]"),
-        ("[1, 2)", "[q:1/1;q:2/1)"),
         (r"[1, \infty]", "[q:1/1;inf)"),
-        ("x = 2, y = 1", "(q:2/1;q:1/1)"),
-        ("y = 1, x = 2", "(q:2/1;q:1/1)"),
         ("x = 1, 2", "{q:1/1;q:2/1}"),
-        ("x = 1 + 1 = 2", "q:2/1"),
-        ("2 + 2 = 4", "q:4/1"),
-        ("5 = x", "q:5/1"),
         ("2x + 3 = 7", "q:2/1"),
-        ("AB = 5", "q:5/1"),
         (r"\frac{NO}{BO} = 2", "q:2/1"),
         (r"\text{Price} = \$5", "q:5/1"),
-        ("P(A) = 0.5", "q:1/2"),
         (r"x = \frac12 \approx 0.5001", "q:1/2"),
-        (r"x \approx 0.5", "q:1/2"),
-        (r"\emptyset", "{}"),
-        (r"(1,2) \cap (3,4)", "{}"),
-        (r"\mathbb{R}", "(-inf;inf)"),
         (r"-3 < 2x - 1 \leq 5", "(q:-1/1;q:3/1]"),
-        (r"\{x : x > 1\}", "(q:1/1;inf)"),
-        ("|x - 5| < 4", "(q:1/1;q:9/1)"),
         (r"(1,5) - \{3\}", "U{(q:1/1;q:3/1);(q:3/1;q:5/1)}"),
-        (r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}", "(q:1/1;q:2/1)"),
-        (r"\pm 1", "{q:-1/1;q:1/1}"),
         (r"(\pm 1, 2)", "{(q:-1/1;q:2/1);(q:1/1;q:2/1)}"),
-        (r"x = k\pi", form(r"n\pi")),
         (r"\begin{pmatrix} 1 & 2 \end{pmatrix}", "M[(q:1/1;q:2/1)]"),
         ("x = 2x - 4", "q:4/1"),
         (r"\sqrt[3]{-8}", "q:-2/1"),
-        (r"3 \frac{1}{2}", "q:7/2"),
         (r"2\frac32", "q:3/1"),  # no mixed number but a product
         (r"50\frac{0}{4}", "q:50/1"),
-        (r"(45^\circ, 60^\circ)", "(q:45/1;q:60/1)"),
-        (r"\cos 60^\circ", "q:1/2"),
         (r"2^{3^2}", "q:512/1"),
         ("-2^2", "q:-4/1"),
-        ("(3!)!", "q:720/1"),
         (r"|-3| + \lfloor 2.7 \rfloor + \lceil 2.1 \rceil", "q:8/1"),
-        (r"\binom{5}{2}", "q:10/1"),
-        (r"0.1\overline{6}", "q:1/6"),
         (r"-.\overline{36}", "q:-4/11"),
-        (r"\log_{2} 8", "q:3/1"),
-        (r"\lg 1000", "q:3/1"),
         (r"5\text{ cm}, 6\text{ cm}", "{q:5/1;q:6/1}"),
-        ("1.5e3", "q:1500/1"),
         ("(1,234)", "(q:1/1;q:234/1)"),
-        ("x = 1,234", "q:1234/1"),
         ("1,234, 5", "{q:1234/1;q:5/1}"),
         ("54,108,12", "{q:108/1;q:12/1;q:54/1}"),
-        ("12,54,108", "{q:108/1;q:12/1;q:54/1}"),
     ],
 )  # fmt: skip
 def test_forms(answer: str, expected: str) -> None:
@@ -88,25 +55,17 @@ def test_forms(answer: str, expected: str) -> None:
     ("a", "b"),
     [
         ("x+y=1", "x+y=2"),
-        ("x+y=1", "1"),
-        ("x^2=4", "x=2"),
         ("x^2=-4", "x^2=-5"),
         ("x^2<4", "x^2>4"),
         ("x^3=x", "x^2=x"),
         ("x<y", r"x\leq y"),
         (r"x<1 \text{ or } x>2", r"x<1 \text{ and } x>2"),
         (r"3\pm1", "3+1"),
-        ("f(x)=x", "f(x)=x^2"),
         (r"x\equiv3\pmod7", r"x\equiv3\pmod8"),
-        ("1:2:3", "1:2:4"),
         (r"3k, k \in \mathbb{Z}", r"3k, k \in \mathbb{N}"),
         (r"3k, k \in \mathbb{Z}", r"3k, k \in \mathbb{R}"),
-        (r"3k, k \in \mathbb{Z}", "3k"),
         (r"(k\pi, m\pi)", r"(k\pi, k\pi)"),
-        (r"\{\{3\}\}", r"\{3\}"),
         (r"\frac{\Delta v}{\Delta t}", r"\frac{v}{t}"),
-        (r"m\Delta v", r"v\Delta m"),
-        (r"\frac{\Delta \theta}{\Delta \phi}", r"\frac{\theta}{\phi}"),
         (r"x_{1,234}", "x_{1234}"),
     ],
 )
@@ -135,39 +94,20 @@ def test_what_no_rule_reads_is_refused(answer: str) -> None:
         form(answer)
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        r"\frac919",  # 81 to TeX, 9/19 to whoever writes it
-        r"f(x) = \begin{cases} 1 & x > 0 \\ 2 & x < 0 \end{cases}",
-    ],
-)
-def test_what_nobody_can_compare_is_refused_as_such(answer: str) -> None:
-    with pytest.raises(Incomparable):
-        form(answer)
+NESTED = ("(" * 60 + "1" + ")" * 60, ")" * 60 + "," + "(" * 60 + "1" + ")" * 60, r"\{" * 60 + r"\}" * 60)
+REFUSED = {
+    # 81 to TeX, 9/19 to whoever writes it.
+    Incomparable: (r"\frac919", r"f(x) = \begin{cases} 1 & x > 0 \\ 2 & x < 0 \end{cases}"),
+    Words: ("5 apples", r"\text{the sum of } 2", "where angle is 5"),
+    TooLarge: ("9^{9^{9}}", "1000000000!", "1+" * 300 + "1", *NESTED, r"\sin" * 60 + "1"),
+}
 
 
-@pytest.mark.parametrize("answer", ["5 apples", r"\text{the sum of } 2", "where angle is 5"])
-def test_prose_is_refused_as_words(answer: str) -> None:
-    with pytest.raises(Words):
-        form(answer)
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        "9^{9^{9}}",
-        "1000000000!",
-        "1+" * 300 + "1",
-        "(" * 60 + "1" + ")" * 60,
-        ")" * 60 + "," + "(" * 60 + "1" + ")" * 60,
-        r"\{" * 60 + r"\}" * 60,
-        r"\sin" * 60 + "1",
-    ],
-)
-def test_what_is_too_large_is_refused_as_such(answer: str) -> None:
-    with pytest.raises(TooLarge):
-        form(answer)
+@pytest.mark.parametrize("error", REFUSED)
+def test_what_is_no_form_is_refused_by_its_kind(error: type[ValueError]) -> None:
+    for answer in REFUSED[error]:
+        with pytest.raises(error):
+            form(answer)
 
 
 NUMBERS = st.fractions(-20, 20, max_denominator=9)
@@ -205,31 +145,19 @@ def test_an_equation_is_the_same_times_a_number(a: int, b: int, c: int, factor: 
 @pytest.mark.parametrize(
     ("text", "label"),
     [
-        ("x", "x"),
         ("x_1'", "x_1'"),
-        (r"\theta", r"\theta"),
-        ("f(x)", "f(x)"),
-        ("P(A)", "P(A)"),
         ("AB", "AB"),
         (r"\angle{ABC}", None),
-        ("(x,y)", "(x,y)"),
         (r"\text{Total cost}", "Total cost"),
         (r"\text{Domain of}f(x)", "Domain off(x)"),
-        (r"\text{Domain of}2x", None),
         (r"\text{not}y", None),
-        (r"\text{No,}y", None),
         (r"\text{No. of cows}", "No. of cows"),
         (r"\text{all except}y", None),
         ("minusy", None),
-        (r"\text{Notebooks}", "Notebooks"),
         ("i", "i"),
         (r"\frac{AB}{CD}", "AB/CD"),
         ("ab", None),
-        ("2x", None),
-        ("x+1", None),
-        ("5", None),
         (r"\sin x", None),
-        ("", None),
     ],
 )
 def test_labels(text: str, label: str | None) -> None:
