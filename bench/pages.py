@@ -63,6 +63,7 @@ def pages() -> dict[Path, str]:
             "answers": answers_line(),
         },
         "docs/results.md": {
+            "answers": answers_line(),
             "step": step_block(read(RESULTS / "step-cpu.json")),
             "step-smollm2": step_block(read(RESULTS / "step-cpu-smollm2.json")),
             "step-gpu": step_block(read(RESULTS / "step-cuda-toy.json")),
@@ -120,7 +121,7 @@ def pages() -> dict[Path, str]:
 
 
 def answers_line() -> str:
-    """Return the sentence of the README on answers."""
+    """Return the sentence on answers."""
     figures = read(RESULTS / "outcomes.json")["figures"]
     agreement = {name: f"{row['agreement']:.1%}" for name, row in figures["pairs"].items()}
     speeds = sorted(row["outcome_rl"]["of_math_verify"] for row in figures["throughput"].values())

@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from outcome_rl.commands import add_commands
 from outcome_rl.terminal.arguments import HelpFormatter
-from outcome_rl.terminal.text import errors_on_one_line, printable
+from outcome_rl.terminal.text import errors_on_one_line, printable, quiet_without_reader
 from outcome_rl.version import __version__
 
 
@@ -33,6 +33,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     warnings.formatwarning = lambda message, *_, **__: f"warning: {printable(str(message))}\n"
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(_PrintableLines())
+    with quiet_without_reader():
+        _run(argv)
+
+
+def _run(argv: Sequence[str] | None) -> None:
     parser = _parser()
     options, rest = parser.parse_known_args(argv)
     arguments = vars(options)

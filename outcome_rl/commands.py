@@ -465,4 +465,4 @@ def env(as_json: bool) -> None:
     print_table(["package", "version"], environment["versions"].items())
     rows = [(name, chosen["implementation"], chosen["reason"]) for name, chosen in environment["operations"].items()]
     print_table(["operation", "implementation", "reason"], rows)
-    print(*environment["devices"], sep="\n")
+    print_table(["device", "description"], (device.split(": ", 1) for device in environment["devices"]))

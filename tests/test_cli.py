@@ -2,7 +2,9 @@
 
 import argparse
 import json
+import os
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +15,7 @@ from command_line import Result
 from command_line import invoke as call
 
 from outcome_rl import cli
+from outcome_rl.terminal.tables import print_table
 from outcome_rl.version import __version__
 
 REQUIRED_KEYS = {"n_questions", "n_samples", "pass_at_k", "diff_at_k", "no_answer_rate", "distinct_per_question"}
@@ -175,8 +178,41 @@ def test_settings_have_no_dashes() -> None:
 def test_env_prints_what_it_knows() -> None:
     result = invoke("env")
     assert result.exit_code == 0
-    for shown in ("torch", "safetensors", "OutcomeCounts", "outcome grader", "cpu: "):
+    for shown in ("torch", "safetensors", "OutcomeCounts", "outcome grader", "cpu "):
         assert shown in result.stdout
+
+
+def test_tables_wrap_their_last_column_at_the_width_of_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = invoke("env").stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    monkeypatch.setenv("COLUMNS", "30")
+    reason = "three short words, and more of them"
+    print_table(["operation", "reason"], [["one", reason], ["two", ""]])
+    _, first, second, *rest, last, empty = capsys.readouterr().out.splitlines()
+    assert (first, second) == ("one        three short words,", "           and more of them")
+    assert (rest, last, empty) == ([], "two", "")
+
+
+@pytest.mark.parametrize("words", [["env"], ["env", "--json"], ["train", "--settings"]])
+def test_a_reader_that_leaves_ends_the_command_quietly(words: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "outcome_rl.cli", *words]
+    with os.fdopen(writing, "wb") as stdout:
+        done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
+
+
+def test_another_broken_pipe_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose_a_worker() -> None:
+        raise BrokenPipeError("a worker is gone")
+
+    monkeypatch.setattr("outcome_rl.environment.describe_environment", lose_a_worker)
+    with pytest.raises(BrokenPipeError, match="a worker is gone"):
+        cli.main(["env"])
 
 
 def test_env_json() -> None:

@@ -105,8 +105,9 @@ def choose(
         if obstacle == _missing(wanted, device):
             _say_once(obstacle)
         return Choice("reference", obstacle)
-    fix = "device='cpu'" if impl == "auto" else "impl='auto'"
-    raise ValueError(f"{op}(impl={impl!r}) cannot run: {obstacle}. Use {fix}")
+    if impl == "auto":
+        raise ValueError(f"{op} cannot run on device={str(device)!r}: {obstacle}. Use device='cpu'")
+    raise ValueError(f"{op}(impl={impl!r}) cannot run: {obstacle}. Use impl='auto'")
 
 
 def implementations() -> dict[str, Choice]:

@@ -205,9 +205,11 @@ def check_folder(folder: Path, part: str = "") -> None:
     Raises:
         FileNotFoundError, ValueError: a file is missing, has other contents, or was added; the message names it.
     """
+    if not folder.is_dir():
+        raise FileNotFoundError(f"there is no folder {folder}")
     manifest = folder / MANIFEST
     if not manifest.is_file():
-        raise FileNotFoundError(f"{manifest} is missing, so the files of {folder} cannot be checked")
+        raise FileNotFoundError(f"{manifest} is missing: {folder} is incomplete, or was not saved by outcome_rl")
     digest, _, content = manifest.read_bytes().partition(b"\n")
     if hashlib.sha256(content).hexdigest().encode() != digest:
         raise ValueError(f"{manifest} is damaged: its contents do not match its SHA-256")

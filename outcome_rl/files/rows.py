@@ -213,7 +213,9 @@ def _saved_rows(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     try:
         saved = datasets.load_from_disk(str(folder))
     except (FileNotFoundError, ValueError, OSError) as error:
-        raise ValueError(f"{folder} is a folder without a data set of `datasets.save_to_disk`: {error}") from error
+        raise ValueError(
+            f"{folder} is a folder without a data set of `datasets.save_to_disk`; give a file of it: {error}"
+        ) from error
     if isinstance(saved, datasets.DatasetDict):
         if len(saved) != 1:
             names = ", ".join(str(folder / name) for name in saved)

@@ -1,6 +1,8 @@
 """Results of a command in tables, on stdout."""
 
 import json
+import shutil
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,12 +12,20 @@ from outcome_rl.terminal.text import on_one_line
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: bool = False) -> None:
-    """Print rows of cells in columns, aligned to the right for `numbers`, and an empty line after them."""
+    """Print rows of cells in columns, aligned to the right for `numbers`, and an empty line after them.
+
+    The last column wraps at the width of the terminal.
+    """
     table = [[on_one_line(cell) for cell in row] for row in (header, *rows)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for row in table:
-        cells = (cell.rjust(width) if numbers else cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        print("  ".join(cells).rstrip())
+    *widths, last = (max(map(len, column)) for column in zip(*table, strict=True))
+    indent = sum(width + 2 for width in widths)
+    room = max(shutil.get_terminal_size().columns - indent, 20)
+    for *cells, end in table:
+        first, *rest = textwrap.wrap(end, room) or [""]
+        line = [*cells, first]
+        print("  ".join(map(str.rjust if numbers else str.ljust, line, [*widths, min(last, room)])).rstrip())
+        for more in rest:
+            print(" " * indent + more)
     print()
 
 

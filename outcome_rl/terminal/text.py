@@ -1,5 +1,8 @@
 """Text that a terminal may show, and errors on one line."""
 
+import os
+import select
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +28,27 @@ def on_one_line(text: str) -> str:
 
 
 @contextmanager
+def quiet_without_reader() -> Iterator[None]:
+    """End quietly, with the status of SIGPIPE, once nobody reads stdout, as in `outcome-rl env | head -1`."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()  # at exit Python would print the failure
+    except BrokenPipeError:
+        if not _is_unread(sys.stdout.fileno()):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(128 + signal.SIGPIPE) from None
+
+
+def _is_unread(descriptor: int) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, 0)  # POLLERR and POLLHUP are always reported
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+
+
+@contextmanager
 def errors_on_one_line(*, debug: bool = False) -> Iterator[None]:
     """Print errors in files, options, data and installation as `error: ...` and exit with status 2, and end with status
     130 at Ctrl-C, or let them through with `debug`.
@@ -36,6 +60,8 @@ def errors_on_one_line(*, debug: bool = False) -> Iterator[None]:
             raise
         print("interrupted", file=sys.stderr)
         raise SystemExit(130) from None
+    except BrokenPipeError:
+        raise  # no mistake of the user
     except (ValueError, OSError, FloatingPointError, ModuleNotFoundError) as error:
         message = missing_extra(error) if isinstance(error, ModuleNotFoundError) else _one_line(error)
         if debug or message is None:

@@ -52,6 +52,8 @@ def test_every_damage_of_a_sealed_folder_is_named(
     (folder / name).unlink()
     with pytest.raises(FileNotFoundError, match=f"{name} is missing"):
         check_folder(folder)
+    with pytest.raises(FileNotFoundError, match=r"there is no folder .*typo"):
+        check_folder(folder / "typo")
 
 
 def flipped(content: bytes, bit: int) -> bytes:

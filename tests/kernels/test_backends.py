@@ -56,7 +56,7 @@ def test_an_op_may_rule_out_implementations() -> None:
     assert choose("OutcomeCounts", "auto", CPU, obstacles={"native": "too small"}) == ("reference", "too small")
     with pytest.raises(ValueError, match=r"OutcomeCounts\(impl='reference'\) cannot run: too slow\. Use impl='auto'"):
         choose("OutcomeCounts", "reference", CPU, obstacles={"reference": "too slow"})
-    with pytest.raises(ValueError, match=r"cannot run: too small\. Use device='cpu'"):
+    with pytest.raises(ValueError, match=r"cannot run on device='cpu': too small\. Use device='cpu'"):
         choose("OutcomeCounts", "auto", CPU, obstacles={"native": "too small", "reference": "too slow"})
 
 

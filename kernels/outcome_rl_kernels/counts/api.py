@@ -75,7 +75,7 @@ class OutcomeCounts:
     ) -> None:
         if not isinstance(rule, str):
             raise TypeError(f"rule must be a str, such as OUTCOME_RULE; got {type(rule).__name__}")
-        self.device = _with_index(torch.device(device))
+        self.device = _chosen_device(device)
         self.rule = rule
         on_cpu_only: dict[Backend, str] = {}
         if self.device.type != "cpu":
@@ -210,11 +210,15 @@ class OutcomeCounts:
             self.table = table
 
 
-def _with_index(device: torch.device) -> torch.device:
+def _chosen_device(device: torch.device | str) -> torch.device:
     """Return the device as its tensors name it."""
-    if device.type == "cuda" and device.index is None and torch.cuda.is_available():
+    try:
+        chosen = torch.device(device)
+    except RuntimeError:
+        raise ValueError(f"device must be one of PyTorch's, such as 'cpu' or 'cuda'; got {device!r}") from None
+    if chosen.type == "cuda" and chosen.index is None and torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())
-    return device
+    return chosen
 
 
 def _check_capacity(capacity: int) -> int:

@@ -141,6 +141,10 @@ def _number_of_values(node: Any, known: dict[int, int]) -> int:
 def _parse_yaml(text: str | bytes, subject: str) -> Any:
     try:
         return yaml.load(text, _Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: "
+        raise ValueError(f"{subject} not valid YAML: {place}{error.problem}") from error
     except yaml.YAMLError as error:
         raise ValueError(f"{subject} not valid YAML: {error}") from error
     except RecursionError as error:

@@ -176,7 +176,8 @@ def _problem(
     name, prompt = first_field(row, prompt_columns, "prompt", where, "Set data.prompt_key to name the column")
     messages = _messages(prompt, name, where) if isinstance(prompt, list) else ()
     ids = _columns(row, config.id_key, ID_COLUMNS, training)
-    question_id, id_source = id_of_row(row, ids, where, "Set data.id_key to name the column; the problem's own will do")
+    fix = "Set data.id_key to the name of its column; that of the problem's text will do"
+    question_id, id_source = id_of_row(row, ids, where, fix)
     name_of_answer, answer = _answer(row, config, where, training, needs_answers)
     if needs_answers or not _is_empty(answer):
         answer = "" if answer is None else answer  # null

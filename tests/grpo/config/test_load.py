@@ -180,7 +180,7 @@ def test_unknown_keys_in_a_file_name_the_file(tmp_path: Path) -> None:
     ("override", "message"),
     [
         ("rollout.n=abc", r"override 'rollout\.n=abc': rollout\.n must be an integer; got 'abc'"),
-        ("rollout.n=[1", r"rollout\.n=\[1': the value is not valid YAML"),
+        ("rollout.n=[1", r"rollout\.n=\[1': the value is not valid YAML: line 1, column 3: expected ',' or '\]'"),
         ("rollout.n=9223372036854775808", r"rollout\.n must be below 2\^63; got 9223372036854775808"),
         ("rollout.n=1", "rollout.n must be at least 2, got 1: the advantage of a group of one"),
         (

@@ -160,12 +160,13 @@ def test_wrong_keys_are_refused_and_change_nothing(impl, error, match, questions
 @pytest.mark.parametrize(
     ("error", "match", "arguments"),
     [
-        (ValueError, "impl='auto'\\) cannot run: its tensors must be on a GPU, got meta", {"device": "meta"}),
+        (ValueError, "cannot run on device='meta': its tensors must be on a GPU, got meta", {"device": "meta"}),
         (
             ValueError,
             r"impl='native'\) cannot run: its tensors must be on the CPU, got meta",
             {"device": "meta", "impl": "native"},
         ),
+        (ValueError, "device must be one of PyTorch's, such as 'cpu' or 'cuda'; got 'gpu'", {"device": "gpu"}),
         (ValueError, "capacity must be from 1 to", {"capacity": 0}),
         (ValueError, "capacity must be from 1 to", {"capacity": 2**41}),
         (TypeError, "capacity must be an int, got float", {"capacity": 1e6}),
