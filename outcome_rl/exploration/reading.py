@@ -14,12 +14,12 @@ import torch.distributed as dist
 from torch import Tensor
 
 from outcome_rl.exploration.config import ExplorationConfig
-from outcome_rl.exploration.ranks import gathered
 from outcome_rl.outcomes.batch import Batch
 from outcome_rl.outcomes.extraction.answer import Answer
 from outcome_rl.outcomes.keys import NO_ANSWER
 from outcome_rl.outcomes.kinds import OutcomeKind, golds_differ
 from outcome_rl.questions import question_key
+from outcome_rl.ranks import gathered
 
 
 class Reading(NamedTuple):

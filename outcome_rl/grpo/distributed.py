@@ -25,8 +25,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from outcome_rl.exploration.ranks import gathered
 from outcome_rl.grpo.config.schema import ActorConfig
+from outcome_rl.ranks import gathered
 
 T = TypeVar("T")
 

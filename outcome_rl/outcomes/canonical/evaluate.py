@@ -69,10 +69,7 @@ class Evaluator:
 
     def key(self, tree: Tree) -> str:
         """Return the key of an expression: of its value if it has no variables or is constant, else of the function."""
-        if not names_in(tree):
-            return number_key(self.value(tree, 0))
-        keys = list(map(rounded, self.values(tree)))
-        return number_key(self.value(tree, 0)) if len(set(keys)) == 1 else function_key("f", keys)
+        return number_key(self.value(tree, 0)) if self._is_constant(tree) else self.ratio_key("f", tree, _ONE)
 
     def number(self, tree: Tree) -> Number:
         """Return the value of an expression without variables, for which no rule is needed."""
@@ -83,8 +80,8 @@ class Evaluator:
             self._has_variables = True
 
     def ratio_key(self, tag: str, tree: Tree, scale: Number) -> str:
-        """Return the key of a function over a number."""
-        return function_key(tag, self._profile(tree, scale))
+        """Return the key of a function over a number: the hash of its values at all points."""
+        return f"{tag}:{blake2b(';'.join(self._profile(tree, scale)).encode(), digest_size=16).hexdigest()}"
 
     def values(self, tree: Tree) -> list[Number]:
         """Return the values at all points."""
@@ -267,11 +264,6 @@ def _is_joined(tree: Tree) -> bool:
 
 def _holds_joined(tree: Tree) -> bool:
     return isinstance(tree, Product) and any(map(_is_joined, tree.parts))
-
-
-def function_key(tag: str, keys: list[str]) -> str:
-    """Return the key of a function with these keys at the points."""
-    return f"{tag}:{blake2b(';'.join(keys).encode(), digest_size=16).hexdigest()}"
 
 
 @lru_cache(maxsize=4096)
