@@ -154,30 +154,6 @@ def test_counting_takes_correctness_from_where_scoring_takes_it(
     assert counted.solved == scored.solved
 
 
-def test_a_refused_batch_is_not_counted_after_the_counts_were_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    explorer = Explorer(bonus="ucb")
-    for _ in range(3):
-        explorer.score(["q"] * 2, [text(1), text(2)], ["1"] * 2)
-    state = explorer.counts.state_dict()
-    explorer.counts.load_state_dict(
-        state | {name: (state[name] + 1) // 2 for name in ("counts", "successes")}
-    )  # as docs/methods.md halves them
-    before = explorer.counts.state_dict()
-
-    def interrupt(*columns: Any) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(explorer.counts, "observe", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            explorer.score(["q"] * 2, [text(1), text(3)], ["1"] * 2)
-    after = explorer.counts.state_dict()
-    assert all(torch.equal(before[name], after[name]) for name in ("counts", "successes", "outcome_keys"))
-    scored = explorer.score(["q"] * 2, [text(1), text(3)], ["1"] * 2)
-    assert scored.counts.tolist() == [2, 0]
-    assert scored.metrics["exploration/distinct_answers"] == len(explorer.counts) == 3
-
-
 def test_equal_answers_are_one_outcome_with_one_text() -> None:
     explorer = Explorer()
     explorer.score(["q"] * 4, [rf"\boxed{{{a}}}" for a in (r"\frac12", "0.5", "1/2", "7")], ["3"] * 4)

@@ -23,7 +23,6 @@ from grpo_runs import (
     assert_equal_run,
     broken_pass,
     needs_gloo,
-    rows,
     scored_batch,
     two_policies,
     updates_together_and_alone,
@@ -39,7 +38,6 @@ from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.parts import build
 from outcome_rl.grpo.rollout.engine import DataParallelEngine
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
-from outcome_rl.grpo.run.checkpoint import latest_checkpoint
 from outcome_rl.grpo.run.run_lock import Interrupted
 from outcome_rl.grpo.trainer import train
 from outcome_rl.grpo.types import EngineDied, Rollout, Sample
@@ -257,30 +255,6 @@ def test_a_run_in_two_processes_equals_one(alone: Path, small: MakeOverrides, sp
     assert f"parameters in float32 on cpu in {RANKS} processes" in out
     assert out.count("step 6/6") == out.count("base against step 6") == 1  # the first process alone speaks
     assert (tmp_path / "run" / "report.html").exists()
-
-
-@pytest.mark.nightly
-@needs_gloo
-def test_resume_with_another_number_of_processes_after_a_signal_to_one(
-    alone: Path, small: MakeOverrides, small_config: MakeConfig, split: list[str], tmp_path: Path
-) -> None:
-    """One process up to step 2, two until the second receives SIGTERM, one to the end."""
-    shorter = (*split, "data.test_files=[]", "data.val_files=[]", "trainer.save_freq=-1")
-    train(small_config(tmp_path, *shorter, "trainer.total_training_steps=2"))
-    stop = Stop(signal.SIGTERM, 3, "process", rank=1)
-    status, out, err = Process(tmp_path / "run", small(tmp_path, *shorter), RANKS, stop).finish()
-    assert status != 0
-    assert "continues after step 2" in out
-    assert rows(tmp_path / "run", "metrics")[-1]["step"] == 3
-    assert "stopped by SIGTERM after step 3; the same command continues it" in err
-    checkpoint = latest_checkpoint(tmp_path / "run" / "checkpoints")
-    assert checkpoint is not None
-    assert checkpoint.name == "global_step_3"
-    train(small_config(tmp_path, *shorter))
-    found, wanted = rows(tmp_path / "run", "metrics"), rows(alone, "metrics")
-    assert [row["step"] for row in found] == [1, 2, 3, 4, 5, 6]
-    for row, same in zip(found, wanted, strict=True):
-        assert row == pytest.approx(same, rel=1e-5, abs=1e-7)
 
 
 @pytest.mark.nightly

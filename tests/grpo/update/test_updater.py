@@ -253,20 +253,6 @@ def test_without_kl_there_is_no_reference(base: Policy, batch: list[Sample], mak
     assert updater.step(batch)["actor/kl"] == 0.0
 
 
-def test_a_gradient_that_is_not_finite_leaves_the_weights(
-    base: Policy, batch: list[Sample], make_config: MakeConfig
-) -> None:
-    policy = clone(base)
-    updater = Updater(policy, make_config(), total_steps=2)
-    with (
-        broken_pass(policy),
-        pytest.raises(FloatingPointError, match=r"gradient is not finite .* Lower actor\.optim\.lr"),
-    ):
-        updater.step(batch)
-    for after, before in zip(policy.model.parameters(), base.model.parameters(), strict=True):
-        assert torch.equal(after, before)
-
-
 def test_the_gradient_is_clipped(base: Policy, batch: list[Sample], make_config: MakeConfig) -> None:
     policy, stats = stepped(base, make_config("actor.grad_clip=0.001"), batch, steps=1)
     clipped = torch.stack([p.grad.norm() for p in policy.model.parameters() if p.grad is not None]).norm()
@@ -458,17 +444,20 @@ def test_several_updates_are_clipped_around_the_policy_that_sampled(
     assert clipped > 0
 
 
-def test_a_later_mini_batch_that_is_not_finite_leaves_the_earlier_steps(
-    base: Policy, grouped: list[Sample], make_config: MakeConfig
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_mini_batch_that_is_not_finite_leaves_the_earlier_steps(
+    number: int, base: Policy, grouped: list[Sample], make_config: MakeConfig
 ) -> None:
     config = make_config("actor.ppo_mini_batch_size=1", "rollout.n=3", "actor.kl_loss_coef=0")
     policy = clone(base)
     updater = Updater(policy, config, total_steps=10)
-    with broken_pass(policy, 3), pytest.raises(FloatingPointError, match="gradient is not finite"):
+    named = r"gradient is not finite .* Lower actor\.optim\.lr"
+    with broken_pass(policy, number), pytest.raises(FloatingPointError, match=named):
         updater.step(grouped[:9])
-    assert next(iter(updater.optimizer.state.values()))["step"] == 2
+    assert {int(state["step"]) for state in updater.optimizer.state.values()} == ({2} if number == 3 else set())
     assert all(parameter.isfinite().all() for parameter in policy.model.parameters())
-    assert (policy.head.weight - base.head.weight).abs().max() > LR / 2
+    moved = (policy.head.weight - base.head.weight).abs().max()
+    assert moved > LR / 2 if number == 3 else moved == 0
 
 
 def test_the_reference_can_be_offloaded(base: Policy, batch: list[Sample], make_config: MakeConfig) -> None:
