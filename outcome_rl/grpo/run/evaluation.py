@@ -38,24 +38,22 @@ class EvaluationPlan:
             FileNotFoundError, ValueError: bad data, or two different sources with the same name in the run's files.
         """
         self.test_freq = test_freq
-        self.validation, self.test = (
-            [
-                tokenize(load_problems([source], data, training=False, needs_answers=needs_answers), tokenizer, data)
-                for source in dict.fromkeys(sources)
-            ]
-            for sources in (data.val_files, data.test_files)
-        )
         self._by_name: dict[str, ProblemSet] = {}
-        for dataset in [*self.validation, *self.test]:
-            known = self._by_name.setdefault(dataset.name, dataset)
-            if known.fingerprint != dataset.fingerprint:
-                raise ValueError(
-                    f"data.val_files and data.test_files hold two different sources named {dataset.name!r}; rename one"
-                )
-        self.validation, self.test = (
-            [self._by_name[name] for name in dict.fromkeys(dataset.name for dataset in sets)]
-            for sets in (self.validation, self.test)
-        )
+
+        def read(sources: Sequence[str]) -> list[ProblemSet]:
+            sets: dict[str, ProblemSet] = {}
+            for source in dict.fromkeys(sources):
+                problems = load_problems([source], data, training=False, needs_answers=needs_answers)
+                dataset = tokenize(problems, tokenizer, data)
+                known = sets[dataset.name] = self._by_name.setdefault(dataset.name, dataset)
+                if known.fingerprint != dataset.fingerprint:
+                    raise ValueError(
+                        "data.val_files and data.test_files hold two different sources named "
+                        f"{dataset.name!r}; rename one"
+                    )
+            return [*sets.values()]
+
+        self.validation, self.test = read(data.val_files), read(data.test_files)
 
     def longest_prompt(self, train_set: ProblemSet) -> int:
         """Return the tokens of the longest prompt of the run."""
