@@ -13,7 +13,7 @@ from torch import Tensor
 from outcome_rl_kernels.backends import Impl, choose
 from outcome_rl_kernels.checks import FLOATS, as_mask, check_number, check_tensor, shape_text
 from outcome_rl_kernels.loss.aggregate import metrics, sum_active
-from outcome_rl_kernels.loss.fused import fused_linear_policy_loss, fused_policy_loss
+from outcome_rl_kernels.loss.fused import Options, fused_linear_policy_loss, fused_policy_loss
 from outcome_rl_kernels.loss.inputs import Rows, check_head, check_sampling, check_workspace, denominator, token_batch
 from outcome_rl_kernels.loss.logprobs import unchunked_logprobs
 from outcome_rl_kernels.loss.losses import check_settings
@@ -226,18 +226,9 @@ def linear_policy_loss(
         values = unchunked_logprobs(head, batch.labels, active, support, *numbers, fp32_logits, chosen)
         result = loss_of_logprobs(*values, batch)
     else:
-        result, kept_2 = fused_linear_policy_loss(
-            head,
-            batch,
-            rows if isinstance(rows, Tensor) else None,
-            compacts=isinstance(rows, Tensor) or rows != "all",
-            impl=chosen,
-            workspace_bytes=workspace_bytes,
-            fp32_logits=fp32_logits,
-            sample_below=sample_below,
-            sample_seed=sample_seed,
-            shard=shard,
-        )
+        given, compacts = (rows, True) if isinstance(rows, Tensor) else (None, rows != "all")
+        how = Options(given, compacts, chosen, workspace_bytes, fp32_logits, sample_below, sample_seed)
+        result, kept_2 = fused_linear_policy_loss(head, batch, how, shard)
     logits_dtype = torch.float32 if fp32_logits else head.weight.dtype
     output = _output(*result, batch, counted, labels.shape, logits_dtype)
     if sample_below > 0:

@@ -46,37 +46,37 @@ from outcome_rl_kernels.loss.vocab_parallel import VocabShard, kernels_of, whole
 Result = tuple[Tensor, Tensor, Tensor]  # loss, log-probabilities (N,), entropies (N,)
 
 
+class Options(NamedTuple):
+    """Choices of a call of `linear_policy_loss` that no formula reads."""
+
+    rows_R: Tensor | None  # increasing int64 indices of the tokens to compute; all active tokens are among them
+    # Whether, without indices, to find those of the active tokens, which synchronises with the GPU. If not, all tokens
+    # are computed, and hidden states of inactive ones must be finite.
+    compacts: bool
+    impl: Backend
+    workspace_bytes: int | None  # see `LogitChunks`
+    fp32_logits: bool  # likewise
+    sample_below: float  # threshold of `sampled`; 0 takes whole gradients of logits
+    sample_seed: int
+
+
 def fused_linear_policy_loss(
-    head: Head,
-    batch: TokenBatch,
-    rows_R: Tensor | None,
-    *,
-    compacts: bool,
-    impl: Backend,
-    workspace_bytes: int | None,
-    fp32_logits: bool,
-    sample_below: float,
-    sample_seed: int,
-    shard: VocabShard,
+    head: Head, batch: TokenBatch, options: Options, shard: VocabShard
 ) -> tuple[Result, Tensor]:
     """Return the loss of the active tokens among N, with log-probabilities and entropies, 0 at the others.
 
     Args:
         head: of a dtype that the row kernels take.
-        rows_R: increasing int64 indices of the tokens to compute; all active tokens are among them.
-        compacts: if there are no indices, find the indices of the active tokens; this synchronises with the GPU.
-            Otherwise all tokens are computed, and hidden states of inactive ones must be finite.
-        workspace_bytes, fp32_logits: see `LogitChunks`.
-        sample_below, sample_seed: threshold and seed of `sampled`; 0 takes whole gradients of logits.
         shard: the part of the vocabulary that the head covers.
 
     Returns:
         The result, and `SampledGradients.kept`: zeros where dense products were taken, empty without a threshold.
     """
     wants = Wants(*(torch.is_grad_enabled() and x is not None and x.requires_grad for x in head))
-    options = Options(rows_R, compacts, impl, workspace_bytes, fp32_logits, sample_below, sample_seed, wants)
     batch, scale = _within_float16(batch, head.weight.dtype)
-    loss, values_2N, kept_2 = _LinearPolicyLoss.apply(*head, options, batch, shard)  # type: ignore[no-untyped-call]
+    loss, values_2N, kept_2 = _LinearPolicyLoss.apply(  # type: ignore[no-untyped-call]
+        *head, options, wants, batch, shard
+    )
     return (loss if scale is None else loss * scale, *values_2N.unbind()), kept_2
 
 
@@ -134,22 +134,25 @@ class _LinearPolicyLoss(torch.autograd.Function):
         hidden_NH: Tensor,
         weight: Tensor,
         bias: Tensor | None,
-        options: "Options",
+        options: Options,
+        wants: Wants,
         batch: TokenBatch,
         shard: VocabShard,
     ) -> tuple[Tensor, Tensor, Tensor]:
         head = Head(hidden_NH, weight, bias)
         if is_traced(hidden_NH) and shard.group is None:
-            loss, values_2N, kept_2, *grads = torch.ops.outcome_rl.linear_policy_loss(*head, *options, *flat(batch))
+            loss, values_2N, kept_2, *grads = torch.ops.outcome_rl.linear_policy_loss(
+                *head, *options, wants, *flat(batch)
+            )
         else:
-            loss, values_2N, kept_2, *grads = _linear_policy_loss(head, options, batch, shard)
-        ctx.save_for_backward(*(grad if wanted else None for grad, wanted in zip(grads, options.wants, strict=True)))
+            loss, values_2N, kept_2, *grads = _linear_policy_loss(head, options, wants, batch, shard)
+        ctx.save_for_backward(*(grad if wanted else None for grad, wanted in zip(grads, wants, strict=True)))
         ctx.mark_non_differentiable(values_2N, kept_2)
         return loss, values_2N, kept_2
 
     @staticmethod
     def backward(ctx: Any, loss_grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-        return *_scaled(loss_grad, ctx.saved_tensors, "linear_policy_loss"), None, None, None
+        return *_scaled(loss_grad, ctx.saved_tensors, "linear_policy_loss"), *[None] * 4
 
 
 class _PolicyLoss(torch.autograd.Function):
@@ -202,20 +205,9 @@ def _scaled(loss_grad: Tensor, grads: Sequence[Tensor | None], op: str) -> list[
 # --- bodies of the operators
 
 
-class Options(NamedTuple):
-    """Arguments of `fused_linear_policy_loss`, and which operands get a gradient."""
-
-    rows_R: Tensor | None
-    compacts: bool
-    impl: Backend
-    workspace_bytes: int | None
-    fp32_logits: bool
-    sample_below: float
-    sample_seed: int
-    wants: Wants
-
-
-def _linear_policy_loss(head: Head, options: Options, batch: TokenBatch, shard: VocabShard) -> tuple[Tensor, ...]:
+def _linear_policy_loss(
+    head: Head, options: Options, wants: Wants, batch: TokenBatch, shard: VocabShard
+) -> tuple[Tensor, ...]:
     """Loss, (2, N) log-probabilities and entropies, (2,) kept, and gradients of hidden states, weight and bias."""
     active = batch.inputs.active
     check_labels(batch.labels, active, shard.vocabulary)
@@ -231,23 +223,22 @@ def _linear_policy_loss(head: Head, options: Options, batch: TokenBatch, shard: 
     elif rows_R is not None and batch.inputs.active is not None:
         hidden_RH.masked_fill_(~batch.inputs.active[:, None], 0)  # NaN times a gradient of 0 would reach d weight
 
-    columns_3R, gradients = _over_chunks(head._replace(hidden=hidden_RH), options, batch, shard, rows_R)
+    columns_3R, gradients = _over_chunks(head._replace(hidden=hidden_RH), options, wants, batch, shard, rows_R)
     loss, values_2R = _sum(columns_3R, batch.inputs.active)
     kept_2 = loss.new_empty(0)  # without sampling there is nothing to launch
     if options.sample_below > 0:
         kept_2 = gradients.kept() if isinstance(gradients, SampledGradients) else loss.new_zeros(2)
     hidden_grad, weight_grad, bias_grad = gradients.results()
-    if options.wants.hidden:
+    if wants.hidden:
         hidden_grad = spread(shard.summed(hidden_grad), rows_R, total, dim=0)
     return loss, spread(values_2R, rows_R, total, dim=1), kept_2, hidden_grad, weight_grad, bias_grad
 
 
 def _over_chunks(
-    head: Head, options: Options, batch: TokenBatch, shard: VocabShard, rows_R: Tensor | None
+    head: Head, options: Options, wants: Wants, batch: TokenBatch, shard: VocabShard, rows_R: Tensor | None
 ) -> tuple[Tensor, HeadGradients | SampledGradients]:
     """Return losses times weights, logps and entropies, (3, R), and the gradients; the logits end with the call."""
-    wants, kernels = options.wants, kernels_of(options.impl, shard)
-    settings = batch.inputs.settings
+    kernels, settings = kernels_of(options.impl, shard), batch.inputs.settings
     chunks = LogitChunks(
         head,
         options.workspace_bytes,
@@ -410,22 +401,21 @@ def _register(
 
 
 def _linear_operator(hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, *others: Any) -> tuple[Tensor, ...]:
-    head, options, batch = _linear_arguments(hidden_NH, weight, bias, *others)
-    return _linear_policy_loss(head, options, batch_of(*batch), whole_head(weight))
+    head, options, wants, batch = _linear_arguments(hidden_NH, weight, bias, *others)
+    return _linear_policy_loss(head, options, wants, batch_of(*batch), whole_head(weight))
 
 
 def _linear_gradients(hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, *others: Any) -> tuple[Tensor, ...]:
-    head, options, _ = _linear_arguments(hidden_NH, weight, bias, *others)
+    head, options, wants, _ = _linear_arguments(hidden_NH, weight, bias, *others)
     kept = hidden_NH.new_empty(2 if options.sample_below > 0 else 0, dtype=torch.float32)
-    return kept, *empty_gradients(head, options.wants)
+    return kept, *empty_gradients(head, wants)
 
 
 def _linear_arguments(
     hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, *others: Any
-) -> tuple[Head, Options, Sequence[Any]]:
-    options = Options(*others[: len(Options._fields)])
-    options = options._replace(wants=Wants(*options.wants))
-    return Head(hidden_NH, weight, bias), options, others[len(Options._fields) :]
+) -> tuple[Head, Options, Wants, Sequence[Any]]:
+    count = len(Options._fields)
+    return Head(hidden_NH, weight, bias), Options(*others[:count]), Wants(*others[count]), others[count + 1 :]
 
 
 def _logits_operator(logits_NV: Tensor, impl: Backend, wants_grad: bool, *batch: Any) -> tuple[Tensor, ...]:

@@ -149,9 +149,9 @@ def test_the_host_waits_for_nothing_but_the_number_of_rows(
     )
 
     def body(rows_R: Tensor | None, compacts: bool) -> tuple[Tensor, ...]:
-        chosen = fused.Options(rows_R, compacts, "triton", 5000, fp32_logits, sample_below, 0, Wants(True, True, True))
-        head = Head(hidden.reshape(-1, H), weight, weight[:, 0])
-        return fused._linear_policy_loss(head, chosen, batch, whole_head(weight))
+        chosen = fused.Options(rows_R, compacts, "triton", 5000, fp32_logits, sample_below, 0)
+        head, wants = Head(hidden.reshape(-1, H), weight, weight[:, 0]), Wants(True, True, True)
+        return fused._linear_policy_loss(head, chosen, wants, batch, whole_head(weight))
 
     for rows_R, compacts in ((torch.arange(7, **meta), True), (None, False)):
         *_, hidden_grad, weight_grad, bias_grad = body(rows_R, compacts)
