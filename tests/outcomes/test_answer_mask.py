@@ -127,31 +127,6 @@ def test_answer_in_context(tokenizer: PreTrainedTokenizerFast) -> None:
     assert len(masked) < len(ids) / 2
 
 
-@pytest.mark.parametrize("edge", ["start", "end", "everything"])
-def test_answers_at_the_edges(tokenizer: PreTrainedTokenizerFast, edge: str) -> None:
-    ids = tokenizer.encode("12 + 30 = 42", add_special_tokens=False)
-    text = decode_completion(tokenizer, ids)
-    start, end = {"start": (0, 2), "end": (len(text) - 2, len(text)), "everything": (0, len(text))}[edge]
-    mask = mask_of(tokenizer, ids, Answer(text[start:end], start, end, "given"))
-    if decode_completion(tokenizer, ids[:1]) == "":  # a lone Metaspace in front, which decoding drops
-        mask = mask[1:]
-    assert mask[0] is (edge != "end")
-    assert mask[-1] is (edge != "start")
-    assert all(mask) is (edge == "everything")
-
-
-@pytest.mark.parametrize("name", ["byte_level", "byte_fallback"])
-def test_multi_token_character_is_masked_whole(name: str) -> None:
-    tokenizer = TOKENIZERS[name]
-    before, emoji, after = (tokenizer.encode(text, add_special_tokens=False) for text in ("is", "🙂", "it"))
-    emoji = emoji[-4:]  # without the Metaspace
-    ids = before + emoji + after
-    text = decode_completion(tokenizer, ids)
-    at = text.index("🙂")
-    mask = mask_of(tokenizer, ids, Answer("🙂", at, at + 1, "given"))
-    assert mask == [False] * len(before) + [True] * 4 + [False] * len(after)
-
-
 @pytest.mark.parametrize(("name", "invalid"), [("byte_level", "ÿ"), ("byte_fallback", "<0xFF>")])
 def test_thousands_of_invalid_bytes_are_decoded_a_few_times(
     name: str, invalid: str, monkeypatch: pytest.MonkeyPatch
@@ -170,14 +145,6 @@ def test_thousands_of_invalid_bytes_are_decoded_a_few_times(
     assert any(mask)
     assert not any(mask[:4000])
     assert sum(decoded) < 40 * len(ids)
-
-
-def test_truncated_character_at_the_end() -> None:
-    tokenizer = TOKENIZERS["byte_level"]
-    ids = tokenizer.encode("42🙂", add_special_tokens=False)[:-2]
-    text = decode_completion(tokenizer, ids)
-    assert text == "42\ufffd"
-    assert mask_of(tokenizer, ids, Answer("42", 0, 2, "given")) == [True] * (len(ids) - 2) + [False] * 2
 
 
 def test_special_tokens_and_padding(tokenizer: PreTrainedTokenizerFast) -> None:
