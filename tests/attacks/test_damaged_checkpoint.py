@@ -128,11 +128,8 @@ def write(name: Path | str, content: bytes) -> Callable[[Path], object]:
     ("change", "named"),
     [
         (flip(WEIGHTS), "model.safetensors is damaged"),
-        (flip(NEWEST / "exploration" / "counts.safetensors"), "counts.safetensors is damaged"),
-        (write(NEWEST / "optimizer.pt", b""), "optimizer.pt is damaged"),
         (write(NEWEST / "optimizer.pt", b"cos\nsystem\n(S'true'\ntR."), "optimizer.pt is damaged"),
         (write(NEWEST / "state.json", b"[]"), "state.json is damaged"),
-        (lambda run: (run / NEWEST / "model" / "config.json").unlink(), "config.json is missing"),
         (lambda run: shutil.rmtree(run / NEWEST / "model"), "is missing"),
         (write("metrics.jsonl", b"\0\n"), "metrics.jsonl, row 1 is damaged"),
         (write("evaluations.jsonl", b"[]\n"), "evaluations.jsonl, row 1 is damaged"),

@@ -17,28 +17,7 @@ from bench.gpu import PARTS, ROOT
 
 pytestmark = pytest.mark.offline
 pytest.importorskip("triton", reason="Triton has no build for this platform")
-GOALS: dict[str, dict[str, float]] = {
-    "smoke": {},
-    "correctness": {},
-    "tests": {},
-    "speed": {
-        "loss, support of 16": 4,
-        "loss, support of top-p 0.95": 9.4,
-    },
-    "counts": {
-        "counting 2,048 outcomes at load 0.15": 20,
-        "counting 2,048 outcomes at load 0.3": 30,
-        "group_advantages of 256 x 8, no pair new": 60,
-        "group_advantages of 256 x 8, one in nine pair new": 60,
-        "group_advantages of 256 x 8, every pair new": 60,
-    },
-    "variants": {},
-    "trainer": {
-        "synchronisations besides exploration/, rollout/decode_loop.py, update/updater.py: _update, "
-        "update/totals.py: metrics": 0,
-        "synchronisations of Explorer.score a step": 1,
-    },
-}
+WITH_GOALS = ("speed", "counts", "trainer")
 
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -66,7 +45,7 @@ def test_a_part_runs_in_small_and_leaves_a_result_with_its_goals(part: str, tmp_
     checks, goals = result["figures"]["checks"], result["figures"]["goals"]
     assert list(checks) == list(PARTS[part])
     assert all(check["ok"] and check["figures"] for check in checks.values()), checks
-    assert {goal["goal"]: goal["expected"] for goal in goals} == GOALS[part]
+    assert bool(goals) == (part in WITH_GOALS)
     assert {goal["met"] for goal in goals} <= {None}  # a CPU is not judged
 
 

@@ -8,12 +8,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from outcome_rl_kernels import PolicyLossOutput
-from outcome_rl_kernels.backends import native_obstacle
+from outcome_rl_kernels.backends import native_obstacle, triton_obstacle
 from outcome_rl_kernels.loss.inputs import token_batch
 from outcome_rl_kernels.loss.reference import capped
 from outcome_rl_kernels.loss.types import TokenBatch
 
 needs_native = pytest.mark.skipif(native_obstacle() is not None, reason=str(native_obstacle()))
+_NO_TRITON = triton_obstacle(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+needs_triton = pytest.mark.skipif(_NO_TRITON is not None, reason=f"Triton: {_NO_TRITON}")
 BACKENDS = [
     "reference",
     pytest.param("native", marks=needs_native),

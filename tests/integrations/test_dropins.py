@@ -159,16 +159,13 @@ def test_advantages_may_be_one_a_token() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"loss_type": "cispo"}, "loss_type='cispo' with epsilon_high below 1"),
+        ({"loss_type": "cispo"}, "loss_type='cispo' with epsilon_high"),
         ({"loss_type": "sapo", "importance_sampling_level": "sequence"}, "loss_type='sapo' with importance_sampling"),
-        ({"loss_type": "luspo"}, "loss_type='luspo' needs importance_sampling_level='sequence'"),
-        ({"loss_type": "dr_grpo"}, "divides by max_completion_length"),
-        ({"importance_sampling_level": "turn"}, "must be 'token' or 'sequence'; got 'turn'"),
-        (
-            {"use_bias_correction_kl": True, "importance_sampling_level": "sequence"},
-            "use_bias_correction_kl with importance_sampling_level='sequence'",
-        ),
-        ({"delta": 1.1}, r"delta below 1 \+ epsilon_high"),
+        ({"loss_type": "luspo"}, "loss_type='luspo' needs importance_sampling_level"),
+        ({"loss_type": "dr_grpo"}, "max_completion_length"),
+        ({"importance_sampling_level": "turn"}, "got 'turn'"),
+        ({"use_bias_correction_kl": True, "importance_sampling_level": "sequence"}, "use_bias_correction_kl with"),
+        ({"delta": 1.1}, "delta below"),
     ],
 )
 def test_options_that_cannot_be_expressed_raise(settings: dict[str, Any], message: str) -> None:

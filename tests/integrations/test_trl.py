@@ -120,9 +120,7 @@ def test_without_a_bonus_everything_is_trls(make: Make, loss_type: str) -> None:
         torch.testing.assert_close(ours, plain, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize(
-    "bonus", ["ucb", "ucb_mean", "ucb_con", "batch", "batch_positive", "ucb_con+batch", "ucb_mean+batch_positive"]
-)
+@pytest.mark.parametrize("bonus", ["ucb_con", "batch_positive", "ucb_mean+batch"])
 def test_advantages_are_those_of_group_advantages(make: Make, bonus: str) -> None:
     config = ExplorationConfig(bonus=bonus, coef=0.3, baseline=0.25, answer_mask_mode="none")
     trainer, counts, matcher = make(exploration=config), OutcomeCounts(), OutcomeMatcher()
@@ -363,34 +361,6 @@ def test_a_completion_that_was_cut_off_is_counted_though_trl_masks_it(make: Make
     assert (trainer.explorer.counts.items().outcome_keys == NO_ANSWER).sum() == 3
 
 
-def test_the_answer_is_what_the_policy_wrote_last(make: Make) -> None:
-    """A tool's output that holds an answer is not the policy's."""
-    words = tokenizer()
-    parts = [
-        words(text, add_special_tokens=False)["input_ids"] for text in (r"1 + 1 =", r"\boxed{ 5 }", r"\boxed{ 7 }")
-    ]
-
-    def rollout(prompts: list[str], trainer: Any) -> dict[str, Any]:
-        ended = len(parts[0]) + len(parts[1])
-        with_turn = [*parts[0], *parts[1], *parts[2], words.eos_token_id]
-        without = [*parts[0], *parts[1]]
-        mask = [1] * len(parts[0]) + [0] * len(parts[1])
-        return {
-            "prompt_ids": [words("1 + 1 =>")["input_ids"] for _ in prompts],
-            "completion_ids": [with_turn if i % 2 else without for i in range(len(prompts))],
-            "env_mask": [mask + [1] * (len(with_turn) - ended) if i % 2 else mask for i in range(len(prompts))],
-            "logprobs": None,
-        }
-
-    trainer = make(rollout_func=rollout, exploration=ExplorationConfig(bonus="ucb", answer_mask_mode="policy"))
-    output = generate(trainer, 0, 1, 2)
-    found = trainer.explorer.counts.items()
-    assert sorted(found.counts.tolist()) == [2] * 6
-    assert (found.outcome_keys == NO_ANSWER).sum() == 3
-    masked = (output["advantages"] == 0) & (output["advantages"] != 0).any(dim=1, keepdim=True)
-    assert masked.nonzero()[:, 1].unique().tolist() == [len(parts[0]) + len(parts[1]) + 1]
-
-
 def episode(*turns: tuple[str, int], end: bool = True) -> tuple[list[int], list[int]]:
     """Tokens of an episode, and which of them the policy wrote."""
     words, ids, written = tokenizer(), [], []
@@ -413,6 +383,19 @@ def acting(*episodes: tuple[list[int], list[int]]) -> Any:
         }
 
     return rollout
+
+
+def test_the_answer_is_what_the_policy_wrote_last(make: Make) -> None:
+    """A tool's output that holds an answer is not the policy's."""
+    tool = ("1 + 1 =", 1), (r"\boxed{ 5 }", 0)  # four tokens, then three
+    rollout = acting(episode(*tool, end=False), episode(*tool, (r"\boxed{ 7 }", 1)))
+    trainer = make(rollout_func=rollout, exploration=ExplorationConfig(bonus="ucb", answer_mask_mode="policy"))
+    output = generate(trainer, 0, 1, 2)
+    found = trainer.explorer.counts.items()
+    assert sorted(found.counts.tolist()) == [2] * 6
+    assert (found.outcome_keys == NO_ANSWER).sum() == 3
+    masked = (output["advantages"] == 0) & (output["advantages"] != 0).any(dim=1, keepdim=True)
+    assert masked.nonzero()[:, 1].unique().tolist() == [4 + 3 + 1]
 
 
 def test_an_episode_that_ends_with_the_environment_keeps_its_answer(make: Make) -> None:
@@ -561,22 +544,6 @@ def test_log_probabilities_of_the_sampler_are_taken_without_unknown_ones(make: M
     )
     advantages = generate(trainer, 0, 1, 2)["advantages"].view(3, N)
     assert (advantages.argsort(dim=1) == torch.tensor([0, 2, 1, 3])).all()  # the less likely, the more
-
-
-@pytest.mark.parametrize("estimator", ["f_grpo", "rs_grpo", "rare_correct", "bbg", "beta_bernoulli"])
-def test_estimators_of_two_generations_are_those_of_the_explorer(make: Make, estimator: str) -> None:
-    """With the history of the first generation, on the same responses."""
-    exploration = ExplorationConfig(adv_estimator=estimator, bonus="ucb", answer_mask_mode="none")
-    trainer, explorer = make(exploration=exploration), Explorer(exploration)
-    for _ in range(2):
-        output = generate(trainer, 0, 1, 2)
-        texts = trainer.processing_class.batch_decode(output["completion_ids"], skip_special_tokens=True)
-        rows = [questions()[question] for question in (0, 1, 2) for _ in range(N)]
-        scored = explorer.score(
-            [row["id"] for row in rows], texts, [row["answer"] for row in rows], trainer._rewards[:, 0]
-        )
-        torch.testing.assert_close(output["advantages"], scored.advantages + scored.bonuses)
-    assert trainer.explorer.questions() == explorer.questions()
 
 
 @pytest.mark.parametrize("estimator", ["grpo", "rloo"])

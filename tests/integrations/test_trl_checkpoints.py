@@ -123,14 +123,8 @@ def test_a_checkpoint_of_another_trainer_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (
-            {"data": questions(id=None)},
-            "counted under ids from the column 'id', and this run takes them from the hash of the prompt",
-        ),
-        (
-            {"exploration": ExplorationConfig(equivalence="math_verify")},
-            r"made under outcome rule 'canonical/\d+', but rule 'canonical/\d+.math_verify'",
-        ),
+        ({"data": questions(id=None)}, "ids from the column 'id', .*the hash of the prompt"),
+        ({"exploration": ExplorationConfig(equivalence="math_verify")}, r"rule 'canonical/\d+.math_verify'"),
     ],
     ids=["question ids", "outcome rule"],
 )
@@ -147,11 +141,9 @@ def test_a_damaged_file_is_named(saved: Any, tmp_path: Path, name: str) -> None:
     checkpoint = tmp_path / "checkpoint-2"
     shutil.copytree(checkpoint_of(saved), checkpoint)
     path = checkpoint / "exploration" / name
-    whole = path.read_bytes()
-    for damaged in (b"", whole[: len(whole) // 2], b"not such a file"):
-        path.write_bytes(damaged)
-        with pytest.raises(ValueError, match=name):
-            sampled_run(tmp_path / "run").train(resume_from_checkpoint=str(checkpoint))
+    path.write_bytes(path.read_bytes()[:20])
+    with pytest.raises(ValueError, match=name):
+        sampled_run(tmp_path / "run").train(resume_from_checkpoint=str(checkpoint))
 
 
 @pytest.mark.slow

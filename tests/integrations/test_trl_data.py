@@ -130,54 +130,32 @@ def is_long(value: int, example: Any) -> bool:
     return value > 9
 
 
+UNLABELLED: dict[str, Any] = {"reward_funcs": length, "exploration": {"bonus": "ucb_con"}}
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (
-            {"exploration": ["ucb"]},
-            "exploration must be an outcome_rl.ExplorationConfig or a mapping; got",
-        ),
-        (
-            {"exploration": {"bonuss": "ucb"}},
-            "exploration: unknown setting 'bonuss'; did you mean 'bonus'",
-        ),
-        (
-            {"exploration": {"bonus": "ucbcon"}},
-            "bonus must be one of .*; got 'ucbcon'; did you mean 'ucb_con'",
-        ),
-        (
-            {"exploration": {"outcome": lambda response, example: 1}, "save_strategy": "steps"},
-            "outcome function must have a name",
-        ),
-        (
-            {"columns": {"id_key": "uid"}},
-            "id_key must name a column; got 'uid', but the training data has",
-        ),
-        (
-            {"data": questions(answer=None), "reward_funcs": length, "exploration": {"bonus": "ucb_con"}},
-            "because bonus='ucb_con' requires correctness labels; the training data has .*by answer_key",
-        ),
-        (
-            {"remove_unused_columns": True, "reward_funcs": length, "exploration": {"bonus": "ucb_con"}},
-            "remove_unused_columns=True.*leaves 'prompt'",
-        ),
+        ({"exploration": ["ucb"]}, "exploration must be an outcome_rl.ExplorationConfig or a mapping"),
+        ({"exploration": {"bonuss": "ucb"}}, "exploration: unknown setting 'bonuss'"),
+        ({"exploration": {"outcome": lambda response, example: 1}, "save_strategy": "steps"}, "must have a name"),
+        ({"columns": {"id_key": "uid"}}, "id_key .*got 'uid'"),
+        ({"data": questions(answer=None), **UNLABELLED}, "bonus='ucb_con' requires correctness labels"),
+        ({"remove_unused_columns": True, **UNLABELLED}, "remove_unused_columns=True.*leaves 'prompt'"),
         ({"save_on_each_node": True}, "save_on_each_node must be False"),
         ({"columns": {"correct_threshold": 0.5}}, "correct_threshold=0.5 needs correct_reward"),
         (
             {"columns": {"correct_reward": is_right}, "exploration": {"outcome": len_of, "is_correct": is_long}},
             "correct_reward and is_correct both decide",
         ),
-        (
-            {"reward_funcs": [is_right, is_right], "columns": {"correct_reward": "is_right"}},
-            "'is_right' names 2 reward functions",
-        ),
-        ({"columns": {"correct_reward": "x"}}, "one of the reward functions 'is_right'; got 'x'"),
-        ({"importance_sampling_level": "sequence", "loss_type": "grpo"}, "cannot keep the bonus from the answer's"),
-        ({"data": questions(id=None, image=[None] * 6)}, "with 'image' a question is more than its prompt"),
+        ({"reward_funcs": [is_right] * 2, "columns": {"correct_reward": "is_right"}}, "'is_right' names 2"),
         ({"columns": {"correct_reward": ["is_right", "x"]}}, "one of the reward functions 'is_right'; got 'x'"),
-        ({"data": questions(answer=["7", "", "7", "3", "9", "5"])}, "field 'answer' .the reference answer. is empty"),
+        ({"importance_sampling_level": "sequence", "loss_type": "grpo"}, "cannot keep the bonus from the answer's"),
+        ({"data": questions(id=None, image=[None] * 6)}, "'image'"),
+        ({"data": questions(answer=["7", "", "7", "3", "9", "5"])}, "field 'answer' .* is empty"),
+        ({"data": questions(id=["a", "a", "b", "c", "d", "e"])}, "golds must agree.*'a' .*'7' before; got '5'"),
         ({"data": questions(id=["0", "1", "2", "0", "1", "2"], answer=["7"] * 6)}, "same id '0' for another prompt"),
-        ({"data": questions(id=None, prompt=["play"] * 6, answer=["7"] * 6)}, "row of the prompt 'play': is there twi"),
+        ({"data": questions(id=None, prompt=["play"] * 6, answer=["7"] * 6)}, "row of the prompt 'play'"),
         ({"data": questions(id=None, prompt=["play"] * 6), "rollout_func": None}, "golds must agree for a question"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -218,16 +196,6 @@ def test_golds_are_not_read_where_a_reward_decides(make: Make) -> None:
         trainer = make(data=data, reward_funcs=length, exploration=ExplorationConfig(bonus="batch"), columns=columns)
         generate(trainer, 0, 1, 2)
         assert trainer.explorer.counts.total() == 12
-
-
-def test_a_question_with_two_golds_is_an_error(make: Make) -> None:
-    data: Dataset = questions(id=["a", "a", "b", "c", "d", "e"])
-    with pytest.raises(ValueError, match=r"golds must agree.*'a' had the gold answer '7' before; got '5'"):
-        make(data=data)
-    with pytest.raises(ValueError, match="bonus must be one of"):
-        ExplorationConfig(bonus="curiosity")
-    with pytest.raises(ValueError, match="answer_mask_mode must be one of 'policy', 'bonus', 'all', 'none'; got 'off'"):
-        ExplorationConfig(answer_mask_mode="off")  # type: ignore[arg-type]
 
 
 def test_one_prompt_under_several_ids_is_said(caplog: pytest.LogCaptureFixture) -> None:

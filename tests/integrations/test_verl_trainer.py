@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -282,12 +281,9 @@ def test_ids_come_from_the_data_or_from_the_prompt(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text(json.dumps(given))
     loaded = load_problems([str(tmp_path / "rows.jsonl")], DataConfig())
     assert loaded.problems[0].id == question_id(row, "extra_info.index")
-    with pytest.raises(
-        ValueError,
-        match=r"lacks 'extra_info\.id' \(the id\); it has .*'extra_info\.index'\. Name another entry by .*id_key",
-    ):
+    with pytest.raises(ValueError, match=r"lacks 'extra_info\.id' .*'extra_info\.index'.*id_key"):
         question_id(row, "extra_info.id")
-    with pytest.raises(TypeError, match=r"prompt must be text .*set algorithm\.outcome_exploration\.id_key"):
+    with pytest.raises(TypeError, match=r"prompt must be text .*outcome_exploration\.id_key"):
         question_id({"raw_prompt": [{"role": "user", "content": [{"image": object()}]}]}, "")
 
 
@@ -340,15 +336,6 @@ def test_counts_are_saved_with_verls_checkpoints_and_restored(make: Make, queue:
     assert found[0][1] == found[1][1]
 
 
-def test_counts_under_another_outcome_rule_are_refused(make: Make, queue: Queue) -> None:
-    trainer = make(EXPLORE + "bonus=ucb_con")
-    trainer._compute_advantage(both_groups(queue, trainer), {})
-    trainer.global_steps = 1
-    trainer._save_checkpoint()
-    with pytest.raises(ValueError, match=r"rule 'canonical/\d+'"):
-        make(EXPLORE + "bonus=ucb_con", EXPLORE + "equivalence=math_verify")
-
-
 def test_a_checkpoint_without_counts_is_continued_with_a_warning(make: Make, capsys: Any) -> None:
     vanilla = make("algorithm.adv_estimator=grpo")
     vanilla.global_steps = 4
@@ -376,21 +363,25 @@ def test_a_kill_while_saving_leaves_verls_previous_checkpoint_the_last(
     assert not (tmp_path / "global_step_2" / "exploration").exists()
 
 
-def test_exploration_state_that_is_damaged_is_refused(make: Make, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        (EXPLORE + "equivalence=math_verify", r"rule 'canonical/\d+'"),
+        (EXPLORE + "id_key=extra_info.index", "the hash of the prompt, .* extra_info.index"),
+        (None, r"state\.json is damaged"),
+    ],
+)
+def test_a_state_of_other_settings_or_that_is_damaged_is_refused(
+    make: Make, queue: Queue, tmp_path: Path, setting: str | None, message: str
+) -> None:
     trainer = make(EXPLORE + "bonus=ucb_con")
+    trainer._compute_advantage(both_groups(queue, trainer), {})
     trainer.global_steps = 1
     trainer._save_checkpoint()
-    (tmp_path / "global_step_1" / "exploration" / "state.json").write_text("{")
-    with pytest.raises(ValueError, match=re.escape("state.json is damaged")):
-        make(EXPLORE + "bonus=ucb_con")
-
-
-def test_counts_under_other_question_ids_are_refused(make: Make) -> None:
-    trainer = make(EXPLORE + "bonus=ucb_con")
-    trainer.global_steps = 1
-    trainer._save_checkpoint()
-    with pytest.raises(ValueError, match=r"ids from the hash of the prompt, .* from extra_info.index"):
-        make(EXPLORE + "bonus=ucb_con", EXPLORE + "id_key=extra_info.index")
+    if setting is None:
+        (tmp_path / "global_step_1" / "exploration" / "state.json").write_text("{")
+    with pytest.raises(ValueError, match=message):
+        make(EXPLORE + "bonus=ucb_con", *([] if setting is None else [setting]))
 
 
 def put_logps(queue: Queue, batch: KVBatchMeta, means: list[float]) -> None:
@@ -419,28 +410,6 @@ def test_unlikeliness_ranks_by_verls_log_probabilities(make: Make, queue: Queue)
     )
     for row, key, value in zip(advantages_of(queue, batch), batch.keys, wanted.advantages[0], strict=True):
         torch.testing.assert_close(row, value * queue.fields[key]["response_mask"].float())
-
-
-@pytest.mark.parametrize("estimator", ["f_grpo", "rs_grpo", "rare_correct", "bbg", "beta_bernoulli"])
-def test_estimators_of_three_steps_are_those_of_group_advantages(make: Make, queue: Queue, estimator: str) -> None:
-    settings = (f"adv_estimator={estimator}", "bonus=ucb", "coef=0.1", "answer_mask_mode=none")
-    trainer, counts = make(*(EXPLORE + setting for setting in settings)), OutcomeCounts()
-    for step in (1, 2, 3):
-        batch = both_groups(queue, trainer, step)
-        trainer._compute_advantage(batch, {})
-        wanted = expected(counts, bonus="ucb", adv_estimator=estimator)
-        for row, value in zip(advantages_of(queue, batch), wanted, strict=True):
-            torch.testing.assert_close(row, torch.full_like(row, value.item()))
-
-
-def test_the_gate_holds(make: Make, queue: Queue) -> None:
-    trainer = make(EXPLORE + "bonus=ucb", EXPLORE + "gate=[4,0,0]")
-    found: list[dict[str, float]] = [{}, {}]
-    for step, metrics in enumerate(found):
-        batch = both_groups(queue, trainer, step)
-        trainer._compute_advantage(batch, metrics)
-        assert any((row != 0).any() for row in advantages_of(queue, batch)) == (step == 0)
-    assert [metrics["exploration/gated_groups"] for metrics in found] == [0, 1]
 
 
 @pytest.mark.parametrize(

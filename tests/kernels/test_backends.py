@@ -23,27 +23,15 @@ def test_auto_takes_what_is_fast_for_the_dtype(op: str) -> None:
         assert choose(op, "auto", CPU, dtype).impl == "native"
     for dtype in (torch.float16, torch.float64):
         assert choose(op, "auto", CPU, dtype).impl == "reference"
-        assert choose(op, "reference", CPU, dtype).impl == "reference"
-
-
-def test_without_the_library_auto_takes_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OUTCOME_RL_NATIVE", "0")
-    assert choose("policy_loss", "auto", CPU, torch.float32).impl == "reference"
-    with pytest.raises(ValueError, match=r"switched off by OUTCOME_RL_NATIVE=0\. Use impl='auto'"):
-        choose("policy_loss", "native", CPU, torch.float32)
-    if not torch.cuda.is_available():
-        assert implementations()["policy_loss"] == (
-            "reference",
-            "the native library is not available: switched off by OUTCOME_RL_NATIVE=0",
-        )
+        assert choose(op, "reference", CPU, dtype) == ("reference", "asked for")
 
 
 @pytest.mark.parametrize(
     ("op", "impl", "message"),
     [
-        ("policy_loss", "cuda", "impl must be one of 'auto', 'reference', 'native', 'triton'; got 'cuda'"),
-        ("policy_loss", "triton", r"policy_loss\(impl='triton'\) cannot run: its tensors must be on a GPU, got cpu"),
-        pytest.param("policy_loss", "native", "it computes in float32 or bfloat16, got float64", marks=needs_native),
+        ("policy_loss", "cuda", "impl .*got 'cuda'"),
+        ("policy_loss", "triton", "policy_loss.impl='triton'.* cannot run: .*got cpu"),
+        pytest.param("policy_loss", "native", "float32 or bfloat16, got float64", marks=needs_native),
     ],
 )
 def test_what_cannot_run_says_why(monkeypatch: pytest.MonkeyPatch, op: str, impl: str, message: str) -> None:
@@ -65,8 +53,7 @@ def test_every_op_names_its_implementation_and_dtypes() -> None:
     found = implementations()
     assert set(found) == {*LOSSES, "OutcomeCounts"}
     if not torch.cuda.is_available():
-        assert found["linear_logprobs"] == ("native", "the native library is available, for float32 or bfloat16")
-        assert found["OutcomeCounts"] == ("native", "the native library is available")
+        assert found["linear_logprobs"].reason == found["OutcomeCounts"].reason + ", for float32 or bfloat16"
 
 
 # --- the native library ---
@@ -84,9 +71,8 @@ def test_the_environment_switches_it_off(monkeypatch, caplog):
     monkeypatch.setenv("OUTCOME_RL_NATIVE", "0")
     assert native_obstacle() == "the native library is not available: switched off by OUTCOME_RL_NATIVE=0"
     counts = OutcomeCounts()
-    assert counts.impl == "reference"
-    assert "switched off" in counts.impl_reason
-    with pytest.raises(ValueError, match=r"impl='native'\) cannot run: the native library .* switched off"):
+    assert (counts.impl, counts.impl_reason) == ("reference", native_obstacle())
+    with pytest.raises(ValueError, match=r"impl='native'.* switched off by OUTCOME_RL_NATIVE=0\. Use impl='auto'"):
         OutcomeCounts(impl="native")
     with pytest.raises(RuntimeError, match="not available: switched off"):
         native_library()
@@ -100,9 +86,8 @@ def test_an_absent_library_is_explained(monkeypatch, tmp_path, fresh_load, caplo
     assert reason is not None
     assert "built without it" in reason
     assert [OutcomeCounts().impl for _ in range(2)] == ["reference"] * 2
-    assert len(caplog.messages) == 1
-    assert "built without it" in caplog.messages[0]
-    assert "Plain PyTorch takes its place" in caplog.messages[0]
+    (message,) = caplog.messages
+    assert "built without it" in message
     with pytest.raises(ValueError, match=r"C\+\+17 compiler and reinstall with OUTCOME_RL_NATIVE=1"):
         OutcomeCounts(impl="native")
 

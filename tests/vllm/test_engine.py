@@ -140,12 +140,8 @@ def test_responses_end_with_the_end_token(rollouts: list[Rollout], policy: Polic
         assert rollout.logps is not None
         assert len(rollout.logps) == len(rollout.token_ids)
         assert rollout.prompt_ids == prompts[row // N]
+        assert rollout.text == policy.tokenizer.decode(rollout.token_ids, skip_special_tokens=True)
     assert 0 < ended < 3 * N
-
-
-def test_texts_are_the_ids_without_the_end(rollouts: list[Rollout], policy: Policy) -> None:
-    for rollout in rollouts:
-        assert policy.tokenizer.decode(rollout.token_ids, skip_special_tokens=True) == rollout.text
 
 
 def test_responses_are_cut_at_the_limit(engine: VllmEngine, prompts: list[list[int]]) -> None:

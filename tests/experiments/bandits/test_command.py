@@ -18,61 +18,34 @@ def test_every_statement_is_as_the_page_says() -> None:
     assert result.stdout.count("does not hold") == 3
 
 
+HIT, SOFT, BAL, PROOF, LEAST = "_first_hit", "_soft_exclusion", "_balanced", "_lower_bound_proof", "_lower_bound"
+
+
 @pytest.mark.parametrize(
-    ("group", "name", "replacement", "statement"),
+    ("group", "name", "wrong", "statement"),
     [
-        (
-            "_first_hit",
-            "first_hit_bound",
-            lambda instance, rho: bounds.first_hit_mean(instance, rho) - 0.1,
-            "lemma corrected",
-        ),
-        (
-            "_first_hit",
-            "first_hit_mean",
-            lambda instance, rho: 1.0 / bounds._shares(instance),
-            "Algorithm 3, exact",
-        ),  # of rho = 0
-        (
-            "_first_hit",
-            "printed_first_hit_bound",
-            lambda instance, rho: 9.0 / bounds._shares(instance),
-            "lemma as printed",
-        ),
-        (
-            "_soft_exclusion",
-            "discovery_bound",
-            lambda instance, rho: float(instance.outcomes),
-            "Algorithm 3, all outcomes seen",
-        ),
-        ("_balanced", "balanced_first_hit_mean", lambda instance: 1.0 / bounds._shares(instance), "Algorithm 1, exact"),
-        (
-            "_balanced",
-            "balanced_discovery_mean",
-            lambda instance: 29.29,
-            "Algorithm 1, all outcomes seen",
-        ),  # with replacement
-        ("_balanced", "balanced_bound", lambda instance, horizon: 1.0, "Algorithm 1, theorem"),
-        (
-            "_lower_bound_proof",
-            "miss_probability",
-            lambda arms, good, pulls: (1 - good / arms) ** (2 * pulls),
-            "no optimal arm in t pulls",
-        ),
-        ("_lower_bound_proof", "miss_probability", lambda arms, good, pulls: 0.6, "the step's conclusion"),
-        ("_lower_bound_proof", "printed_step", lambda arms, good: 0.61, "middle step of the proof as printed"),
-        ("_lower_bound", "search_mean", lambda arms, good, horizon: 0.7 * min(arms, horizon), "least regret, in gaps"),
-        ("_lower_bound", "search_mean", lambda arms, good, horizon: 0.1, "lower bound as printed, c"),
-        ("_lower_bound", "search_bound", lambda arms, good, horizon: 0.7 * min(arms, horizon), "lower bound corrected"),
-        ("_lower_bound", "printed_search_bound", lambda arms, good, horizon: 1e-9, "where s is near K"),
-        ("_partition_aware", "soft_exclusion_bound", lambda instance, rho, horizon: 1.0, "Algorithm 2, theorem"),
-        ("_soft_exclusion", "soft_exclusion_bound", lambda instance, rho, horizon: 1.0, "Algorithm 3, regret"),
+        (HIT, "first_hit_bound", lambda one, rho: bounds.first_hit_mean(one, rho) - 0.1, "lemma corrected"),
+        (HIT, "first_hit_mean", lambda one, rho: 1.0 / bounds._shares(one), "Algorithm 3, exact"),  # of rho = 0
+        (HIT, "printed_first_hit_bound", lambda one, rho: 9.0 / bounds._shares(one), "lemma as printed"),
+        (SOFT, "discovery_bound", lambda one, rho: float(one.outcomes), "Algorithm 3, all outcomes seen"),
+        (SOFT, "soft_exclusion_bound", lambda *_: 1.0, "Algorithm 3, regret"),
+        (BAL, "balanced_first_hit_mean", lambda one: 1.0 / bounds._shares(one), "Algorithm 1, exact"),
+        (BAL, "balanced_discovery_mean", lambda _: 29.29, "Algorithm 1, all outcomes seen"),  # with replacement
+        (BAL, "balanced_bound", lambda *_: 1.0, "Algorithm 1, theorem"),
+        (PROOF, "miss_probability", lambda K, s, t: (1 - s / K) ** (2 * t), "no optimal arm in t pulls"),
+        (PROOF, "miss_probability", lambda *_: 0.6, "the step's conclusion"),
+        (PROOF, "printed_step", lambda *_: 0.61, "middle step of the proof as printed"),
+        (LEAST, "search_mean", lambda K, s, T: 0.7 * min(K, T), "least regret, in gaps"),
+        (LEAST, "search_mean", lambda *_: 0.1, "lower bound as printed, c"),
+        (LEAST, "search_bound", lambda K, s, T: 0.7 * min(K, T), "lower bound corrected"),
+        (LEAST, "printed_search_bound", lambda *_: 1e-9, "where s is near K"),
+        ("_partition_aware", "soft_exclusion_bound", lambda *_: 1.0, "Algorithm 2, theorem"),
     ],
 )
 def test_a_wrong_statement_fails(
-    group: str, name: str, replacement: object, statement: str, monkeypatch: pytest.MonkeyPatch
+    group: str, name: str, wrong: object, statement: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checks, "bounds", type("Wrong", (), {**vars(bounds), name: staticmethod(replacement)}))
+    monkeypatch.setattr(checks, "bounds", type("Wrong", (), {**vars(bounds), name: staticmethod(wrong)}))
     failed = [check.statement for check in getattr(checks, group)(np.arange(100)) if check.verdict == "FAILED"]
     assert any(statement in each for each in failed)
 

@@ -9,18 +9,14 @@ from typing import Any
 
 import pytest
 import torch
+from loss_cases import needs_native, needs_triton
 
-from outcome_rl_kernels import GroupRule, OutcomeCounts, group_advantages, parse_bonus
+from outcome_rl_kernels import GroupRule, OutcomeCounts, group_advantages
 from outcome_rl_kernels.advantages import api
-from outcome_rl_kernels.backends import native_obstacle, triton_obstacle
 
 pytestmark = pytest.mark.gpu
 DEVICE = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
-NO_TRITON = triton_obstacle(DEVICE)
-FAST = [
-    pytest.param("native", marks=pytest.mark.skipif(native_obstacle() is not None, reason=str(native_obstacle()))),
-    pytest.param("triton", marks=pytest.mark.skipif(NO_TRITON is not None, reason=f"Triton: {NO_TRITON}")),
-]
+FAST = [pytest.param("native", marks=needs_native), pytest.param("triton", marks=needs_triton)]
 
 QUESTIONS = torch.tensor([11, 22])
 OUTCOMES = torch.tensor([[1, 1, 2, 0], [1, 3, 3, 3]])
@@ -55,86 +51,61 @@ def test_dtype_follows_the_rewards_and_carries_no_gradient() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kwargs", "error", "message"),
+    ("change", "error", "message"),
     [
-        ({"bonus": "ucb_com"}, ValueError, "bonus must be one of 'none', 'ucb'"),
-        ({"bonus": "ucb+none"}, ValueError, "'none' only without others"),
-        ({"bonus": "ucb+ucb"}, ValueError, "name each method once"),
-        ({"coef": -1.0}, ValueError, "coef must be finite and >= 0; got -1.0"),
-        ({"coef": math.inf}, ValueError, "coef must be finite and >= 0; got inf"),
-        ({"coef": (0.1, "x"), "bonus": "ucb+batch"}, TypeError, "coef must be a Python number; got str"),
-        ({"coef": torch.tensor(0.1)}, TypeError, r"coef must be a Python number; got Tensor. Use coef\.item\(\)"),
-        ({"baseline": math.nan}, ValueError, "baseline must be finite; got nan"),
-        ({"baseline": None}, TypeError, "baseline must be a Python number; got NoneType"),
+        ({"bonus": "ucb_com"}, ValueError, "bonus .*got 'ucb_com'"),
+        ({"bonus": "ucb+none"}, ValueError, r"bonus .*got 'ucb\+none'"),
+        ({"bonus": "ucb+ucb"}, ValueError, r"bonus .*got 'ucb\+ucb'"),
+        ({"bonus": None}, TypeError, "bonus .*got NoneType"),
+        ({"coef": -1.0}, ValueError, "coef .*got -1.0"),
+        ({"coef": (0.1, "x"), "bonus": "ucb+batch"}, TypeError, "coef .*got str"),
+        ({"coef": torch.tensor(0.1)}, TypeError, r"coef .*got Tensor. Use coef\.item\(\)"),
+        ({"coef": (1.0, 2.0)}, ValueError, r"coef .*bonus='ucb_con', 1 in all; got \(1.0, 2.0\)"),
+        ({"baseline": math.nan}, ValueError, "baseline .*got nan"),
         ({"exponent": 0.5}, TypeError, "exponent"),
-        ({"adv_estimator": "pass_at_k(k=5)"}, ValueError, "k of adv_estimator 'pass_at_k' must be"),
-        ({"eps": -1e-6}, ValueError, "eps must be finite and >= 0; got -1e-06"),
-        ({"eps": "1e-6"}, TypeError, "eps must be a Python number; got str"),
-        ({"zero_when_all_correct": "no"}, TypeError, "zero_when_all_correct must be True, False or None; got 'no'"),
-        ({"coef": (1.0, 2.0)}, ValueError, "one for each method of bonus='ucb_con', 1 in all"),
-        ({"scale": "mean"}, ValueError, "scale must be one of 'std', 'none'"),
-        ({"ddof": 2}, ValueError, "ddof must be one of 0, 1"),
-        ({"no_answer": "drop"}, ValueError, "no_answer must be"),
-        (
-            {"correct": torch.ones(2, 4)},
-            TypeError,
-            r"correct must have dtype bool; got float32\. Use correct\.bool\(\)",
-        ),
+        ({"adv_estimator": "pass_at_k(k=5)"}, ValueError, "k of adv_estimator 'pass_at_k' .*got 5"),
+        ({"eps": -1e-6}, ValueError, "eps .*got -1e-06"),
+        ({"zero_when_all_correct": "no"}, TypeError, "zero_when_all_correct .*got 'no'"),
+        ({"scale": "mean"}, ValueError, "scale .*'mean'"),
+        ({"ddof": 2}, ValueError, "ddof .*2"),
+        ({"no_answer": "drop"}, ValueError, "no_answer .*'drop'"),
+        ({"correct": torch.ones(2, 4)}, TypeError, r"correct .*got float32\. Use correct\.bool\(\)"),
+        ({"rewards": REWARDS.tolist()}, TypeError, r"rewards .*got list\. Use torch\.as_tensor\(rewards\)"),
+        ({"rewards": REWARDS.long()}, TypeError, r"rewards .*Use rewards\.float\(\)"),
+        ({"rewards": REWARDS[0]}, ValueError, r"rewards must have shape \(B, n\)"),
+        ({"outcome_keys": OUTCOMES[:1]}, ValueError, "outcome_keys must have the shape of rewards"),
+        ({"question_keys": QUESTIONS[:1]}, ValueError, r"question_keys must have shape \(B,\) = \(2,\)"),
+        ({"question_keys": QUESTIONS.int()}, TypeError, r"question_keys .*Use question_keys\.long\(\)"),
     ],
 )
-def test_errors_leave_the_counts_alone(kwargs: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_errors_name_the_argument_and_count_nothing(
+    change: dict[str, Any], error: type[Exception], message: str
+) -> None:
     counts = OutcomeCounts()
     with pytest.raises(error, match=message):
-        call(counts, **kwargs)
+        group_advantages(
+            **{"rewards": REWARDS, "question_keys": QUESTIONS, "outcome_keys": OUTCOMES} | change, counts=counts
+        )
     assert len(counts) == 0
 
 
-@pytest.mark.parametrize(
-    ("args", "error", "message"),
-    [
-        (
-            (REWARDS.tolist(), QUESTIONS, OUTCOMES),
-            TypeError,
-            r"rewards must be a torch\.Tensor; got list\. Use torch\.as_tensor\(rewards\)",
-        ),
-        ((REWARDS.long(), QUESTIONS, OUTCOMES), TypeError, r"rewards must have dtype .*\. Use rewards\.float\(\)"),
-        ((REWARDS[0], QUESTIONS, OUTCOMES), ValueError, r"rewards must have shape \(B, n\)"),
-        ((REWARDS, QUESTIONS, OUTCOMES[:1]), ValueError, "outcome_keys must have the shape of rewards"),
-        ((REWARDS, QUESTIONS[:1], OUTCOMES), ValueError, r"question_keys must have shape \(B,\) = \(2,\)"),
-        (
-            (REWARDS, QUESTIONS.int(), OUTCOMES),
-            TypeError,
-            r"question_keys must have dtype int64; got int32\. Use question_keys\.long\(\)",
-        ),
-    ],
-)
-def test_shapes_and_dtypes(args: tuple[Any, ...], error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        group_advantages(*args, OutcomeCounts())
-
-
-def test_history_without_counts() -> None:
-    with pytest.raises(ValueError, match=r"needs counts; got None\. Make one OutcomeCounts\(rule="):
+def test_counts_that_are_missing_or_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"bonus 'ucb_con' needs counts; got None"):
         call(bonus="ucb_con")
+    with pytest.raises(TypeError, match="counts must be an OutcomeCounts; got dict"):
+        call({})  # type: ignore[arg-type]
+    on_meta = (tensor.to("meta") for tensor in (REWARDS, QUESTIONS, OUTCOMES))
+    with pytest.raises(ValueError, match="counts must be on meta, like the rewards; got counts on cpu"):
+        group_advantages(*on_meta, OutcomeCounts())
 
 
-def test_counts_of_another_type_are_refused() -> None:
-    with pytest.raises(TypeError, match=r"counts must be an OutcomeCounts; got dict\. Use OutcomeCounts\(\)"):
-        group_advantages(REWARDS, QUESTIONS, OUTCOMES, {})  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("impl", ["reference", "auto"])
-def test_rewards_that_are_not_finite_are_refused_before_anything_is_counted(impl: Any, bad: float) -> None:
-    counts, rewards = OutcomeCounts(impl=impl), REWARDS.clone()
+@pytest.mark.parametrize("bad", [math.nan, -math.inf])
+def test_rewards_that_are_not_finite_are_refused_before_anything_is_counted(bad: float) -> None:
+    counts, rewards = OutcomeCounts(), REWARDS.clone()
     rewards[1, 2] = bad
     with pytest.raises(ValueError, match=rf"rewards must be finite; got {bad} for sample 2 of group 1"):
         group_advantages(rewards, QUESTIONS, OUTCOMES, counts)
     assert len(counts) == 0
-
-
-def test_parse_bonus() -> None:
-    assert parse_bonus("ucb_con + batch") == ("ucb_con", "batch")
 
 
 def test_a_rule_is_made_once_and_changed_by_settings() -> None:
@@ -206,12 +177,6 @@ def test_rewards_that_are_no_numbers_show_and_stay_in_their_group(monkeypatch: p
     assert got.advantages.isnan().tolist() == [[True, True]] * 4 + [[False, False]]
     assert got.bonuses.isfinite().all()
     assert len(counts) == 5
-
-
-def test_counts_on_another_device_are_refused() -> None:
-    rewards, questions, outcomes = (tensor.to("meta") for tensor in (REWARDS, QUESTIONS, OUTCOMES))
-    with pytest.raises(ValueError, match=r"counts must be on meta, like the rewards; got counts on cpu"):
-        group_advantages(rewards, questions, outcomes, OutcomeCounts())
 
 
 @pytest.mark.skipif(DEVICE.type == "cpu", reason="needs a GPU: there is none")

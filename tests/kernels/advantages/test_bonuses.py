@@ -124,7 +124,7 @@ def test_own_bonus_joins_a_sum_under_the_same_rules() -> None:
     def inverse_count(groups: Groups) -> torch.Tensor:
         return 1 / (1 + groups.counts)  # type: ignore[operator]
 
-    assert parse_bonus("ucb+inverse_count") == ("ucb", "inverse_count")
+    assert parse_bonus("ucb + inverse_count") == ("ucb", "inverse_count")
     counts = OutcomeCounts()
     options: dict[str, Any] = {"bonus": "inverse_count+batch", "coef": [0.5, 1.0]}
     assert group_advantages(*ARGUMENTS, counts, **options).bonuses.tolist() == [[0.5, 0.5, 0.0]]

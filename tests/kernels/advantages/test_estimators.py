@@ -51,25 +51,20 @@ def test_one_of_four_correct(options: dict[str, Any], expected: list[float]) -> 
     assert estimate("grpo", [1.0, 0.0, 0.0, 0.0], **options) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, F64])
-@pytest.mark.parametrize("eps", [0.0, 1e-6])
-@settings(deadline=None, max_examples=30)
-@given(reward=st.floats(-100, 100, width=16), n=st.integers(1, 300))
-def test_equal_rewards_give_exact_zero(dtype: torch.dtype, eps: float, reward: float, n: int) -> None:
-    """The plain mean of three times 0.1 is not 0.1 in binary, and rounding noise would be divided by eps."""
-    for estimator in ("grpo", "dr_grpo", "rloo"):
-        assert estimate(estimator, [reward / 10] * n, dtype=dtype, eps=eps) == [0.0] * n
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, F64])
-@pytest.mark.parametrize("eps", [0.0, 1e-6])
-@pytest.mark.parametrize("reward", [0.0, 0.1, 1.0])
-@pytest.mark.parametrize("estimator", ALL)
-def test_a_group_of_equal_samples_gives_exact_zero(
-    estimator: str, reward: float, eps: float, dtype: torch.dtype
+@pytest.mark.parametrize("estimator", [*ALL, "f_grpo", "rs_grpo", "rare_correct", "bbg", "mgpo", "meds"])
+@settings(deadline=None, max_examples=40)
+@given(
+    dtype=st.sampled_from([torch.float16, torch.bfloat16, torch.float32, F64]),
+    eps=st.sampled_from([0.0, 1e-6]),
+    reward=st.floats(0, 1, width=16) | st.sampled_from([0.1, 0.3]),
+    n=st.integers(2, 300),
+)
+def test_a_group_of_equal_samples_gets_exactly_zero(
+    estimator: str, dtype: torch.dtype, eps: float, reward: float, n: int
 ) -> None:
-    logps = [-0.7] * 3
-    assert estimate(estimator, [reward] * 3, dtype=dtype, eps=eps, logps=logps) == [0.0] * 3
+    """The plain mean of three times 0.1 is not 0.1 in binary, and rounding noise would be divided by eps."""
+    options: dict[str, Any] = {"dtype": dtype, "eps": eps, "logps": [-0.7] * n, "counts": OutcomeCounts()}
+    assert estimate(estimator, [reward] * n, **options) == [0.0] * n
 
 
 @pytest.mark.parametrize(("n", "k"), [(2, 2), (5, 3), (6, 2)])
@@ -141,6 +136,10 @@ def test_correctness_may_differ_from_the_reward() -> None:
         ("pkpo(k=1)", "must be an integer >= 2; got 1"),
         ("pkpo(k=2.0)", "must be an integer >= 2; got 2.0"),
         ("rare_correct(alpha=-1)", "must be a number >= 0"),
+        ("f_grpo(gamma=-1)", "gamma"),
+        ("bbg(k=1)", "k must be an integer >= 2"),
+        ("mgpo(strength=-1)", "strength"),
+        ("meds(alpha=-1)", "alpha must be a number >= 0"),
         ("edas(kappa=1)", "must be a number > 1"),
         ("rs_grpo(beta=0)", "other than 0"),
         ("pass_at_k(k=4)+rloo()", "not added"),
@@ -167,6 +166,12 @@ def test_refused_calls_count_nothing(estimator: str, match: str) -> None:
             torch.tensor([[1.0, -1.0]]), torch.tensor([7]), torch.tensor([[1, 2]]), counts, adv_estimator=estimator
         )
     assert len(counts) == 0
+
+
+@pytest.mark.parametrize("estimator", ["beta_bernoulli", "meds"])
+def test_estimators_of_the_history_need_counts(estimator: str) -> None:
+    with pytest.raises(ValueError, match=f"adv_estimator '{estimator}' needs counts"):
+        estimate(estimator, [1.0, 0.0])
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from loss_cases import needs_native
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
@@ -28,15 +29,9 @@ from outcome_rl_kernels.counts.snapshot import sort_entries
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
+CPU_IMPLS = ["reference", pytest.param("native", marks=needs_native)]
 NO_TRITON = triton_obstacle(torch.device("cpu"))
-CPU_IMPLS = [
-    "reference",
-    pytest.param("native", marks=pytest.mark.skipif(native_obstacle() is not None, reason=str(native_obstacle()))),
-]
-IMPLS = [
-    *CPU_IMPLS,
-    pytest.param("triton", marks=pytest.mark.skipif(NO_TRITON is not None, reason=f"Triton on the CPU: {NO_TRITON}")),
-]
+IMPLS = [*CPU_IMPLS, pytest.param("triton", marks=pytest.mark.skipif(NO_TRITON is not None, reason=str(NO_TRITON)))]
 AVAILABLE_IMPLS = ["reference"] if native_obstacle() else ["reference", "native"]
 
 # Extremes, zero (a native slot's empty marker lives elsewhere), and keys that agree in their low or in their high bits.
@@ -127,25 +122,10 @@ def test_entries_are_sorted_by_question_then_outcome(entries):
 @pytest.mark.parametrize(
     ("error", "match", "questions", "outcomes"),
     [
-        (TypeError, r"question_keys must be a torch\.Tensor; got list", [1], torch.tensor([1])),
-        (
-            TypeError,
-            "outcome_keys must have dtype int64; got int32",
-            torch.tensor([1]),
-            torch.ones(1).int(),
-        ),
-        (
-            ValueError,
-            r"question_keys .* here \(2, 3\) or \(2,\), got \(3,\)",
-            torch.ones(3).long(),
-            torch.ones(2, 3).long(),
-        ),
-        (
-            ValueError,
-            "outcome_keys must be on cpu, like the other tensors; got meta",
-            torch.ones(1).long(),
-            torch.ones(1).long().to("meta"),
-        ),
+        (TypeError, "question_keys .*got list", [1], torch.tensor([1])),
+        (TypeError, "outcome_keys .*got int32", torch.tensor([1]), torch.ones(1).int()),
+        (ValueError, r"question_keys .*got \(3,\)", torch.ones(3).long(), torch.ones(2, 3).long()),
+        (ValueError, "outcome_keys .*got meta", torch.ones(1).long(), torch.ones(1).long().to("meta")),
     ],
 )
 def test_wrong_keys_are_refused_and_change_nothing(impl, error, match, questions, outcomes):
@@ -160,18 +140,12 @@ def test_wrong_keys_are_refused_and_change_nothing(impl, error, match, questions
 @pytest.mark.parametrize(
     ("error", "match", "arguments"),
     [
-        (ValueError, "cannot run on device='meta': its tensors must be on a GPU, got meta", {"device": "meta"}),
-        (
-            ValueError,
-            r"impl='native'\) cannot run: its tensors must be on the CPU, got meta",
-            {"device": "meta", "impl": "native"},
-        ),
-        (ValueError, "device must be one of PyTorch's, such as 'cpu' or 'cuda'; got 'gpu'", {"device": "gpu"}),
-        (ValueError, "capacity must be from 1 to", {"capacity": 0}),
-        (ValueError, "capacity must be from 1 to", {"capacity": 2**41}),
-        (TypeError, "capacity must be an int, got float", {"capacity": 1e6}),
-        (TypeError, "rule must be a str", {"rule": None}),
-        (ValueError, "impl must be one of 'auto', 'reference', 'native', 'triton'; got 'cuda'", {"impl": "cuda"}),
+        (ValueError, "cannot run on device='meta': .*got meta", {"device": "meta"}),
+        (ValueError, "device .*got 'gpu'", {"device": "gpu"}),
+        (ValueError, "capacity .*got 0", {"capacity": 0}),
+        (ValueError, f"capacity .*got {2**41}", {"capacity": 2**41}),
+        (TypeError, "capacity .*got float", {"capacity": 1e6}),
+        (TypeError, "rule .*got NoneType", {"rule": None}),
     ],
 )
 def test_wrong_constructor_arguments_are_refused(error, match, arguments):
@@ -272,17 +246,13 @@ def metadata(header):
         ("without 'outcome_counts' metadata", {"metadata": None}),
         ("metadata is not JSON", {"metadata": {"outcome_counts": "{"}}),
         ("metadata is not JSON", {"metadata": {"outcome_counts": "[" * 100_000}}),
-        ("format 1 is unknown; this version reads format 3", {"metadata": metadata({"format": 1, "rule": ""})}),
-        ("snapshot format None is unknown", {"metadata": metadata({})}),
-        (r"snapshot format \[\] is unknown", {"metadata": metadata([])}),
-        ("rule must be a string, got 3", {"metadata": metadata({"format": 3, "rule": 3})}),
-        ("their SHA-256 differs", {"metadata": metadata({"format": 3, "rule": "r2", "sha256": "0" * 64})}),
-        ("their SHA-256 differs", {"counts": torch.tensor([2, 3, 2])}),
-        ("successes must be from 0 to counts, got 4 of 2 in entry 0", {"successes": torch.tensor([4, 0, 0])}),
-        ("successes must be from 0 to counts, got -1 of 3 in entry 1", {"successes": torch.tensor([0, -1, 0])}),
-        ("their SHA-256 differs", {"successes": torch.tensor([1, 0, 0])}),
-        ("counts must be positive, got 0 in entry 1", {"counts": torch.tensor([2, 0, 1])}),
-        ("counts must be positive, got -1 in entry 2", {"counts": torch.tensor([2, 3, -1])}),
+        ("format 1 is unknown", {"metadata": metadata({"format": 1, "rule": ""})}),
+        (r"format \[\] is unknown", {"metadata": metadata([])}),
+        ("rule .*got 3", {"metadata": metadata({"format": 3, "rule": 3})}),
+        ("SHA-256 differs", {"metadata": metadata({"format": 3, "rule": "r2", "sha256": "0" * 64})}),
+        ("successes .*got 4 of 2 in entry 0", {"successes": torch.tensor([4, 0, 0])}),
+        ("successes .*got -1 of 3 in entry 1", {"successes": torch.tensor([0, -1, 0])}),
+        ("counts .*got 0 in entry 1", {"counts": torch.tensor([2, 0, 1])}),
         (r"add up to 2\*\*62", {"counts": torch.tensor([2**61, 2**61, 1])}),
         ("entry 2 repeats the key before it", {"outcome_keys": torch.tensor([0, 7, 7])}),
         ("entry 2 is not in ascending key order", {"outcome_keys": torch.tensor([0, 7, -7])}),

@@ -18,7 +18,7 @@ NO_TRITON = triton_obstacle(torch.device("cpu"))
 IMPLS = [
     "reference",
     pytest.param("native", marks=needs_native),
-    pytest.param("triton", marks=pytest.mark.skipif(NO_TRITON is not None, reason=f"Triton on the CPU: {NO_TRITON}")),
+    pytest.param("triton", marks=pytest.mark.skipif(NO_TRITON is not None, reason=str(NO_TRITON))),
 ]
 WRITERS, GROUPS, SAMPLES = 3, 8, 4
 ROWS = GROUPS * SAMPLES  # of one call

@@ -272,14 +272,6 @@ def test_snapshots_are_the_bytes_of_the_other_tables(other: Any, tmp_path: Any) 
     assert loaded.table.total() == len(pairs)
 
 
-def test_it_says_where_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = new_counts()
-    assert (counts.impl, counts.impl_reason, counts.device) == ("triton", "asked for", DEVICE)
-    monkeypatch.setenv("TRITON_INTERPRET", "0")
-    with pytest.raises(ValueError, match=r"impl='triton'\) cannot run: its tensors must be on a GPU, got cpu"):
-        OutcomeCounts(impl="triton")
-
-
 @pytest.mark.skipif(DEVICE.type != "cpu", reason="there is a GPU")
 def test_a_gpu_that_is_not_there_is_refused() -> None:
     with pytest.raises(ValueError, match=r"cannot run on device='cuda.*': this PyTorch finds no GPU\. Use"):

@@ -1,6 +1,7 @@
 """The formulas of the token loss against numbers worked out by hand, in float64."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -32,88 +33,43 @@ def loss_of(logits_NV: Tensor, batch: TokenBatch) -> Tensor:
     return reference_loss(logits_NV, batch)[0]
 
 
-class TestKL:
-    # policy twice and half as likely as the reference: log-ratios ref - lp of -ln 2 and ln 2
+def test_kl_penalties_by_hand() -> None:
+    """Of a policy twice and half as likely as the reference: log-ratios ref - lp of -ln 2 and ln 2."""
     logps, ref = vec(math.log(0.5), math.log(0.25)), vec(math.log(0.25), math.log(0.5))
-
-    def kl(self, **settings: object) -> list[float]:
-        return kl_divergence(self.logps, self.ref, LossSettings(**settings)).tolist()  # type: ignore[arg-type]
-
-    def test_k1(self) -> None:
-        assert self.kl(kl_penalty="k1") == pytest.approx([math.log(2), -math.log(2)])
-
-    def test_k2(self) -> None:
-        assert self.kl(kl_penalty="k2") == pytest.approx([math.log(2) ** 2 / 2] * 2)
-
-    def test_k3(self) -> None:
-        assert self.kl() == pytest.approx([0.5 + math.log(2) - 1, 2 - math.log(2) - 1])
-
-    def test_k3_gradient_is_one_minus_the_ratio(self) -> None:
-        logps = self.logps.clone().requires_grad_()
-        kl_divergence(logps, self.ref, LossSettings()).sum().backward()
-        torch.testing.assert_close(logps.grad, vec(1 - 0.5, 1 - 2.0))
-
-    def test_clamps(self) -> None:
-        far = kl_divergence(vec(-50), vec(0), LossSettings(log_ratio_clamp=20.0, kl_clamp=10.0))
-        assert far.item() == 10
-        assert kl_divergence(vec(-50), vec(0), LossSettings(log_ratio_clamp=20.0)).item() == pytest.approx(
-            math.exp(20) - 21
-        )
+    expected = {
+        "k1": [math.log(2), -math.log(2)],
+        "k2": [math.log(2) ** 2 / 2] * 2,
+        "k3": [0.5 + math.log(2) - 1, 2 - math.log(2) - 1],
+    }
+    for name, values in expected.items():
+        assert kl_divergence(logps, ref, LossSettings(kl_penalty=name)).tolist() == pytest.approx(values)  # type: ignore[arg-type]
+    clamps = LossSettings(log_ratio_clamp=20.0)
+    assert kl_divergence(vec(-50), vec(0), clamps).item() == pytest.approx(math.exp(20) - 21)
+    assert kl_divergence(vec(-50), vec(0), replace(clamps, kl_clamp=10.0)).item() == 10
 
 
 class TestPolicyLoss:
-    """Two tokens of one sequence over a vocabulary of two; the second is the answer. Everything is checked by hand."""
+    """Two tokens of one sequence over a vocabulary of two; the second is the answer."""
 
     p = (0.8, 0.4)
     logits = torch.tensor([[math.log(0.8), math.log(0.2)], [math.log(0.4), math.log(0.6)]], dtype=F64)
-    old = vec(math.log(0.8), math.log(0.5))
     ref = vec(math.log(0.4), math.log(0.8))
-    answer = torch.tensor([False, True])
     k3 = (0.5 + math.log(2) - 1, 2 - math.log(2) - 1)
-    ratios = (1.0, 0.8)
-    beta = 0.1
 
-    def loss(self, mode: str, **overrides: object) -> float:
-        batch = batch_of(
-            [2],
-            advantages=vec(2, 2),
-            bonuses=vec(0.5, 0.5),
-            answer_mask=self.answer,
-            ref_logps=self.ref,
-            old_logps=self.old,
-            answer_mask_mode=mode,
-            beta=self.beta,
-            loss_agg="token-sum",
-            **overrides,
-        )
+    def loss(self, **settings: object) -> float:
+        batch = batch_of([2], ref_logps=self.ref, beta=0.1, loss_agg="token-sum", **settings)
         return loss_of(self.logits, batch).item()
 
-    def test_none_keeps_both_tokens(self) -> None:
-        assert self.loss("none") == pytest.approx(-2.5 * 1.0 - 2.5 * 0.8 + self.beta * sum(self.k3))
-
-    def test_policy_drops_the_answer_from_the_policy_term_only(self) -> None:
-        assert self.loss("policy") == pytest.approx(-2.5 * 1.0 + self.beta * sum(self.k3))
-
-    def test_bonus_drops_only_the_bonus(self) -> None:
-        assert self.loss("bonus") == pytest.approx(-2.5 * 1.0 - 2.0 * 0.8 + self.beta * sum(self.k3))
-
-    def test_entropy_is_subtracted(self) -> None:
-        entropy = sum(-p * math.log(p) - (1 - p) * math.log(1 - p) for p in self.p)
-        assert self.loss("none", entropy_coef=0.3) == pytest.approx(self.loss("none") - 0.3 * entropy)
-
-    def test_entropy_weights_multiply_the_entropy_only(self) -> None:
+    def test_entropy_is_subtracted_times_its_weights(self) -> None:
         entropies = [-p * math.log(p) - (1 - p) * math.log(1 - p) for p in self.p]
-        found = self.loss("none", entropy_coef=0.3, entropy_weights=vec(2.0, 0.5))
-        assert found == pytest.approx(self.loss("none") - 0.3 * (2.0 * entropies[0] + 0.5 * entropies[1]))
-        assert self.loss("none", entropy_weights=vec(2.0, 0.5)) == self.loss("none")
-
-    def test_rollout_weights_multiply_the_policy_term_only(self) -> None:
-        weights = vec(0.5, 2.0)
-        batch = batch_of([2], ref_logps=self.ref, rollout_weights=weights, beta=self.beta, loss_agg="token-sum")
-        assert loss_of(self.logits, batch).item() == pytest.approx(-0.5 - 2.0 + self.beta * sum(self.k3))
+        assert self.loss(entropy_coef=0.3) == pytest.approx(self.loss() - 0.3 * sum(entropies))
+        weighted = self.loss(entropy_coef=0.3, entropy_weights=vec(2.0, 0.5))
+        assert weighted == pytest.approx(self.loss() - 0.3 * (2.0 * entropies[0] + 0.5 * entropies[1]))
+        assert self.loss(entropy_weights=vec(2.0, 0.5)) == self.loss()
 
     def test_metrics(self) -> None:
-        batch = batch_of([2], old_logps=vec(math.log(0.5), math.log(0.4)), ref_logps=self.ref, answer_mask=self.answer)
+        old, answers = vec(math.log(0.5), math.log(0.4)), torch.tensor([False, True])
+        batch = batch_of([2], old_logps=old, ref_logps=self.ref, answer_mask=answers)
         _, logps, entropies = reference_loss(self.logits, batch)
         found = metrics(logps, entropies, batch, torch.ones(2, dtype=torch.bool))
         assert found["computed_tokens"].item() == 2

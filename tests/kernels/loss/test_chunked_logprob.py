@@ -92,11 +92,10 @@ def test_a_float32_head_is_used_in_the_dtype_of_the_hidden_states() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"final_logit_softcapping": 0.0}, "softcap must be > 0"),
-        ({"logit_scale": 0.0}, "logit_scale must be > 0"),
-        ({"outputs": ("entropies",)}, "outputs must be one of 'log_probs', 'entropy'"),
-        ({"temperature": -1.0}, "temperature must be > 0"),
-        ({"temperature": 0.0}, "temperature must be > 0"),
+        ({"final_logit_softcapping": 0.0}, "softcap .*got 0"),
+        ({"logit_scale": 0.0}, "logit_scale .*got 0"),
+        ({"outputs": ("entropies",)}, "outputs .*'entropies'"),
+        ({"temperature": 0.0}, "temperature .*got 0"),
     ],
 )
 def test_what_it_cannot_do_is_named(changes: dict[str, Any], message: str) -> None:

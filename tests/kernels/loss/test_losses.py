@@ -189,9 +189,8 @@ def test_on_policy_every_loss_is_the_policy_gradient(name: str) -> None:
 )
 def test_clip_fraction_counts_what_the_formula_clips(name: str, clipped: list[bool]) -> None:
     probabilities, old = vec(0.9, 0.2, 0.5, 0.1), vec(0.5, 0.4, 0.5, 0.2)
-    inputs = batch_of([2, 2], advantages=vec(1, -1), old_logps=old.log(), token_loss=name)
-    if name == "dppo_tv":
-        inputs = batch_of([2, 2], advantages=vec(1, -1), old_logps=old.log(), token_loss=name, epsilon_low=0.3)
+    low = 0.3 if name == "dppo_tv" else 0.2
+    inputs = batch_of([2, 2], advantages=vec(1, -1), old_logps=old.log(), token_loss=name, epsilon_low=low)
     found = metrics(probabilities.log(), torch.zeros(4, dtype=F64), inputs, torch.ones(4, dtype=torch.bool))
     assert found["clip_fraction"].item() == pytest.approx(sum(clipped) / 4)
 
@@ -251,6 +250,9 @@ def test_top_entropy_keeps_the_share_with_the_highest_entropy() -> None:
     active = torch.tensor([False, True, True, True, True, True])
     hidden = inputs._replace(inputs=inputs.inputs._replace(active=active))
     assert token_loss(vec(*[-1] * 6), entropies, hidden).tolist()[1:] == [0, 1, 0, 1, 0]
+    for share in (0.0, 1.5, math.nan):
+        with pytest.raises(ValueError, match=rf"share .*got {share:g}"):
+            top_entropy("ppo", share)
 
 
 @needs_native
@@ -273,12 +275,6 @@ def test_selections_of_no_token(loss: TokenLoss) -> None:
     mask = torch.zeros(2, 3, dtype=torch.bool)
     output = linear_policy_loss(hidden, weight, mask.long(), torch.ones(2), mask, token_loss=loss)
     assert output.loss.item() == 0
-
-
-@pytest.mark.parametrize("share", [0.0, 1.5, math.nan])
-def test_a_share_must_be_a_share(share: float) -> None:
-    with pytest.raises(ValueError, match=r"share must lie in \(0, 1\]"):
-        top_entropy("ppo", share)
 
 
 # --- the user's own
@@ -355,15 +351,14 @@ def test_a_loss_of_entropies_alone() -> None:
 @pytest.mark.parametrize(
     ("own", "error", "message"),
     [
-        (lambda lp, h, inputs: lp.sum(), ValueError, r"one loss per token, shape \(\d+,\) .* got shape \(\)"),
-        (lambda lp, h, inputs: lp.half(), ValueError, "got shape .* of torch.float16"),
-        (lambda lp, h, inputs: lp.detach(), ValueError, "depend on its arguments logps or entropies"),
-        (lambda lp, h, inputs: lp.tolist(), TypeError, "must return a torch.Tensor; got list"),
-        (lambda lp, h, inputs: lp / 0 * inputs.advantages, ValueError, "finite losses; got -?inf for a token with log"),
+        (lambda lp, h, inputs: lp.sum(), ValueError, r"got shape \(\)"),
+        (lambda lp, h, inputs: lp.half(), ValueError, "of torch.float16"),
+        (lambda lp, h, inputs: lp.detach(), ValueError, "logps or entropies"),
+        (lambda lp, h, inputs: lp.tolist(), TypeError, "got list"),
+        (lambda lp, h, inputs: lp / 0 * inputs.advantages, ValueError, "got -?inf for a token with log"),
         (lambda lp, h, inputs: mean_by_sequence(lp, inputs), ValueError, "TokenLoss.*needs_sequences=True"),
-        ("dapo", ValueError, "token_loss must be one of 'cispo'"),
-        ("gsop", ValueError, "got 'gsop'; did you mean 'gspo'"),
-        (3, TypeError, "token_loss must be a name, a function .* got int"),
+        ("gsop", ValueError, "token_loss .*got 'gsop'; did you mean 'gspo'"),
+        (3, TypeError, "token_loss .*got int"),
     ],
 )
 def test_what_an_own_loss_must_not_do(own: Any, error: type[Exception], message: str, impl: str) -> None:

@@ -77,9 +77,9 @@ def test_weights_lie_within_the_bounds_and_masked_tokens_have_no_part(
     ("change", "error", "message"),
     [
         ({"rollout_logps": LOGPS[:1]}, ValueError, "rollout_logps must have"),
-        ({"level": "turn"}, ValueError, "level must be one of 'token', 'sequence'; got 'turn'"),
-        ({"outside": "drop"}, ValueError, "outside must be one of"),
-        ({"low": 3.0}, ValueError, "0 <= low <= high; got 3.0 and 2.0"),
+        ({"level": "turn"}, ValueError, "level .*got 'turn'"),
+        ({"outside": "drop"}, ValueError, "outside .*got 'drop'"),
+        ({"low": 3.0}, ValueError, "low <= high; got 3.0 and 2.0"),
         ({"high": math.nan}, ValueError, "0 <= low <= high"),
         ({"mask": MASK[:1]}, ValueError, "mask must have the shape of logps"),
         ({"level": "sequence", "mask": None}, ValueError, "needs logps of shape"),

@@ -19,7 +19,8 @@ LEADS = [8.0, 17.0, 21.0, 25.0, 40.0, 60.0]  # 1 - p from 4e-1 over 5e-5, 9e-7 t
 
 def peaked(dtype: torch.dtype, temperature: float) -> tuple[Tensor, Tensor]:
     g = torch.Generator().manual_seed(0)
-    scores, labels = torch.randn(R, V, generator=g), torch.randint(V, (R,), generator=g)
+    scores, labels = torch.randn(R, V, generator=g), torch.randint(1, V, (R,), generator=g)
+    scores[:, 0] = -torch.inf  # of probability 0, and no part of the entropy
     scores.scatter_(1, labels[:, None], torch.tensor(LEADS)[:, None])
     return (scores * temperature).to(dtype), labels
 
