@@ -58,7 +58,6 @@ def test_a_worker_whose_caller_was_killed_ends_without_a_word(loader: str, argum
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with subprocess.Popen(command, env=environment, text=True, **pipes) as worker:
-        assert worker.stdout is not None
         worker.stdout.close()
         worker.stdout = None
         assert worker.communicate(timeout=120)[1] == ""

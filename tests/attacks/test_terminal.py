@@ -75,7 +75,6 @@ def test_file_names_and_data(escape: str, tmp_path: Path) -> None:
 
 def test_logged_warnings() -> None:
     invoke(cli.main, "env")
-    assert logging.lastResort is not None
     record = logging.LogRecord("outcome_rl", logging.WARNING, "", 0, "%s holds records", (TITLE,), None)
     assert harmful(logging.lastResort.format(record)) == []
 

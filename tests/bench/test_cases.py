@@ -21,7 +21,7 @@ def tiny_head(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rl_spec(**settings: object) -> Spec:
-    return Spec(model="tiny", dtype=torch.float32, tokens=2000, scale=0.1, beta=0.0, **settings)  # type: ignore[arg-type]
+    return Spec(model="tiny", dtype=torch.float32, tokens=2000, scale=0.1, beta=0.0, **settings)
 
 
 def test_equal_seeds_give_equal_cases() -> None:
@@ -35,7 +35,6 @@ def test_equal_seeds_give_equal_cases() -> None:
 def test_a_packed_and_a_padded_micro_batch_hold_the_same_sequences() -> None:
     packed, padded = make_case(rl_spec(layout="packed"), CPU), make_case(rl_spec(layout="padded"), CPU)
     cu_seqlens = packed.batch.cu_seqlens
-    assert cu_seqlens is not None
     assert cu_seqlens.diff().tolist() == padded.batch.mask.sum(dim=1).tolist()
     assert len(packed.hidden) == int(padded.batch.mask.sum()) <= 2000
     assert len(padded.hidden) > len(packed.hidden)
@@ -46,7 +45,7 @@ def test_a_packed_and_a_padded_micro_batch_hold_the_same_sequences() -> None:
 def test_dead_tokens_are_the_share_that_was_asked_for(dead: float) -> None:
     case = make_case(rl_spec(layout="packed", dead=dead), CPU)
     share = (case.batch.advantages_N == 0).float().mean().item()
-    longest = case.batch.cu_seqlens.diff().max().item() / len(case.hidden)  # type: ignore[union-attr]
+    longest = case.batch.cu_seqlens.diff().max().item() / len(case.hidden)
     assert dead - longest <= share <= dead
     assert not (make_case(rl_spec(layout="packed"), CPU).batch.advantages == 0).any()
 
@@ -70,7 +69,7 @@ def test_rows_like_a_language_models_have_the_entropy_and_a_heavy_tail(
 
 @pytest.mark.parametrize("logits", ["random", "peaked"])
 def test_peaked_rows_have_low_entropy_and_random_rows_do_not(logits: str) -> None:
-    case = make_case(Spec(model="tiny", dtype=torch.float32, sequences=8, length=32, logits=logits), CPU)  # type: ignore[arg-type]
+    case = make_case(Spec(model="tiny", dtype=torch.float32, sequences=8, length=32, logits=logits), CPU)
     probabilities = (case.hidden @ case.weight.t()).softmax(dim=-1)
     most_likely = probabilities.max(dim=-1).values.median()
     assert (most_likely > 0.9) == (logits == "peaked")
@@ -80,7 +79,6 @@ def test_no_off_policy_ratio_is_near_a_clip_bound_and_both_sides_occur() -> None
     batch = make_case(Spec(model="tiny", dtype=torch.float32, sequences=8, length=32), CPU).off_policy
     case = make_case(Spec(model="tiny", dtype=torch.float32, sequences=8, length=32), CPU)
     logps = (case.hidden @ case.weight.t()).log_softmax(dim=-1).gather(1, batch.labels_N[:, None])[:, 0]
-    assert batch.old_logps is not None
     ratios = (logps - batch.old_logps.view(-1)).exp()
     assert ((ratios - 0.8).abs() > 0.05).all()
     assert ((ratios - 1.2).abs() > 0.05).all()
@@ -120,9 +118,6 @@ def test_sampled_cases_hold_the_states_that_drew_their_labels(source: Source, te
     )
     case = make_case(spec, CPU)
     support = case.batch.support
-    assert support is not None
-    assert case.batch.kept_NK is not None
-    assert case.batch.cu_seqlens is not None
     assert case.batch.cu_seqlens[-1] == len(case.hidden) == len(case.batch.labels)
     logps_NV = (case.hidden @ case.weight.t()).log_softmax(dim=-1)
     for row, label in enumerate(case.batch.labels.tolist()):

@@ -25,7 +25,7 @@ def row(name: str, median_ms: float | None, **changes: Any) -> Row:
         times=timed,
         peak_mib=None if median_ms is None else 128.0,
     )
-    return base | changes  # type: ignore[return-value]
+    return base | changes
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """Random inputs of the losses, every option, and the three-way comparison: float64, plain PyTorch, and ours."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import pytest
@@ -14,12 +16,13 @@ from outcome_rl_kernels.loss.reference import capped
 from outcome_rl_kernels.loss.types import TokenBatch
 
 needs_native = pytest.mark.skipif(native_obstacle() is not None, reason=str(native_obstacle()))
-_NO_TRITON = triton_obstacle(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-needs_triton = pytest.mark.skipif(_NO_TRITON is not None, reason=f"Triton: {_NO_TRITON}")
+_NO_TRITON = triton_obstacle(torch.device("cpu"))
+needs_triton = pytest.mark.skipif(_NO_TRITON is not None, reason=f"Triton on the CPU: {_NO_TRITON}")
 BACKENDS = [
     "reference",
     pytest.param("native", marks=needs_native),
-    pytest.param("triton", marks=pytest.mark.filterwarnings("ignore:.*encountered:RuntimeWarning")),  # NumPy interprets
+    # NumPy interprets.
+    pytest.param("triton", marks=[needs_triton, pytest.mark.filterwarnings("ignore:.*encountered:RuntimeWarning")]),
 ]
 
 B, T, H, V = 4, 6, 16, 211  # V is prime: no block size divides it
@@ -49,6 +52,8 @@ SETTINGS = st.fixed_dictionaries(
 )
 OPTIONAL = ("bonuses", "answer_mask", "ref_logps", "old_logps", "rollout_weights", "entropy_weights", "bias")
 ABSENT = st.sets(st.sampled_from(OPTIONAL))
+CASES = {"seed": st.integers(0, 1000), "chosen": SETTINGS, "absent": ABSENT, "packed": st.booleans()}  # of `make_case`
+WANTS = st.sets(st.sampled_from(["hidden", "weight", "bias"]))
 
 
 def misaligned(tensor: Tensor) -> Tensor:
@@ -57,6 +62,38 @@ def misaligned(tensor: Tensor) -> Tensor:
     copy = torch.frombuffer(buffer.numpy(), dtype=tensor.dtype).view(tensor.shape)
     assert copy.data_ptr() % copy.element_size()
     return copy.copy_(tensor)
+
+
+@contextmanager
+def threads(number: int) -> Iterator[None]:
+    """Let PyTorch and our kernels take so many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def assert_compiles_once(function: Callable[..., Tensor], width: int, *learned: Tensor) -> None:
+    """Compile a scalar function of (3, length, width) numbers, learned tensors, labels and a mask for all lengths.
+
+    Its values and gradients are the eager ones.
+    """
+    from torch._dynamo.testing import CompileCounterWithBackend  # not above: it takes seconds
+
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(function, fullgraph=True, backend=counter)
+    for length in (5, 7, 11):
+        g = torch.Generator().manual_seed(length)
+        leaves = [leaf.requires_grad_() for leaf in (torch.randn(3, length, width, generator=g), *learned)]
+        labels, mask = torch.randint(V, (3, length), generator=g), torch.rand(3, length, generator=g) < 0.7
+        for tensor in (leaves[0], labels, mask):
+            torch._dynamo.mark_dynamic(tensor, 1)
+        values = [one(*leaves, labels, mask) for one in (compiled, function)]
+        torch.testing.assert_close(*values)
+        torch.testing.assert_close(*(torch.autograd.grad(2 * value, leaves) for value in values))
+    assert counter.frame_count == 1
 
 
 def batch_of(lengths: list[int], **inputs: Any) -> TokenBatch:
@@ -97,18 +134,18 @@ class Case(NamedTuple):
 
 
 def make_case(
-    seed: int, dtype: torch.dtype, settings: dict[str, Any], *, absent: set[str] = frozenset(), packed: bool = False
+    seed: int, dtype: torch.dtype, chosen: dict[str, Any], *, absent: set[str] = frozenset(), packed: bool = False
 ) -> Case:
     """A batch with an empty sequence, one of a single token, one of zero advantage, and holes in the mask.
 
     Args:
         dtype: of the operands.
-        settings: `temperature`, `softcap` and `token_loss` matter: old log-probabilities lie near those of the policy.
+        chosen: settings, of which `temperature`, `softcap` and `token_loss` place the old log-probabilities.
         absent: which optional inputs are left out; the reference only where `beta` is 0.
         packed: (N,) with `cu_seqlens` rather than (B, T).
     """
     g = torch.Generator().manual_seed(seed)
-    absent = absent - {"ref_logps"} if settings.get("beta") else absent
+    absent = absent - {"ref_logps"} if chosen.get("beta") else absent
 
     def normal(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=g, dtype=torch.float64)
@@ -119,12 +156,12 @@ def make_case(
     inside = torch.arange(T) < lengths[:, None]
     mask = inside & ((torch.rand(B, T, generator=g) < 0.8) | (lengths == 1)[:, None])
     labels = torch.randint(V, (B, T), generator=g)
-    logits = capped(Case(operands, {}).logits(torch.float64), settings.get("softcap"))
-    logps = (logits / settings.get("temperature", 1.0)).log_softmax(-1).gather(-1, labels[..., None])[..., 0]
+    logits = capped(Case(operands, {}).logits(torch.float64), chosen.get("softcap"))
+    logps = (logits / chosen.get("temperature", 1.0)).log_softmax(-1).gather(-1, labels[..., None])[..., 0]
 
     def distances() -> Tensor:
         # Else a mean over the sequence might lie on a bound.
-        shape = (B, 1) if settings.get("token_loss") in ("gspo", "gmpo") else (B, T)
+        shape = (B, 1) if chosen.get("token_loss") in ("gspo", "gmpo") else (B, T)
         return _DISTANCES[torch.randint(len(_DISTANCES), shape, generator=g)]
 
     advantages = normal(B)

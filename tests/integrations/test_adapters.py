@@ -100,7 +100,7 @@ def test_slime_errors_name_what_to_change() -> None:
             SimpleNamespace(**vars(ARGS), rewards_normalization=False), group(0, "2+2", "4", ["4", "5"])
         )
     with pytest.raises(ValueError, match=r"sample of the prompt '2\+2'.*must be text or a number; got list"):
-        ExplorationRewards()(ARGS, [Sample(0, "2+2", "4", ["4"], 0.0)])  # type: ignore[arg-type]
+        ExplorationRewards()(ARGS, [Sample(0, "2+2", "4", ["4"], 0.0)])
     with pytest.raises(ValueError, match=r"id_key must name a stable id in the metadata.*with images"):
         ExplorationRewards()(ARGS, group(0, "2+2", "4", ["4"], multimodal_inputs={"images": [1]}))
     mixed = group(0, "2+2", "4", ["4", "5"])
@@ -127,7 +127,7 @@ def test_slime_without_labels_takes_positive_rewards() -> None:
 
 
 def test_slime_labels_may_be_anything_where_a_function_reads_them() -> None:
-    samples = [Sample(0, "2+2", "one two", {"number": 4}, 0.0)]  # type: ignore[arg-type]
+    samples = [Sample(0, "2+2", "one two", {"number": 4}, 0.0)]
     post_process = ExplorationRewards(
         outcome="outcome_functions:length", is_correct=lambda value, example: value == example["label"]["number"] / 2
     )

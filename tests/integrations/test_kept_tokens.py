@@ -74,7 +74,6 @@ def test_the_mask_of_a_verifiers_branch() -> None:
             node.sampling_mask = SamplingMask.from_sampling_mask(rows)
         start += len(node.token_ids)
     found = trace.branches[0].sampling_mask
-    assert found is not None
     support = from_counts(found.ids, found.counts)
     assert len(support.offsets) == len(token_ids) + 1
     compare(support, kept, hidden, weight, token_ids, mask)

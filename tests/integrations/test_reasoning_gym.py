@@ -91,12 +91,10 @@ def test_countdown_counts_expressions_once() -> None:
     row = rows("countdown?size=1&seed=1")[0]
     answer = row["answer"]
     numbers = json.loads(row["metadata"].partition("'numbers': ")[2].partition("]")[0] + "]")
-    assert scored_outcome(answer_of(answer), row).value[0] is True  # type: ignore[union-attr, index]
+    assert scored_outcome(answer_of(answer), row).value[0] is True
     same = scored_outcome(answer_of(f"({answer.replace('*', '×')}) = 7"), row)
-    assert same is not None
-    assert same.value == scored_outcome(rf"so \boxed{{{answer}}}", row).value  # type: ignore[union-attr]
+    assert same.value == scored_outcome(rf"so \boxed{{{answer}}}", row).value
     unused = scored_outcome(answer_of(f"{answer} + 0"), row)
-    assert unused is not None
     assert unused.value[0] is False
     assert str(sum(numbers)) not in answer
 

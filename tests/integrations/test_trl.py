@@ -450,7 +450,7 @@ def test_the_end_counts_where_it_is_the_padding_too(make: Make) -> None:
     assert found[0] == pytest.approx(found[1], rel=1e-5)
 
 
-class OwnTrainer(GRPOTrainer):  # type: ignore[misc]
+class OwnTrainer(GRPOTrainer):
     """A subclass that a user already has, with the one call added."""
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:

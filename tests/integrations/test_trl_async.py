@@ -31,7 +31,7 @@ def reward(completions: list[Any], answer: list[str], **_: Any) -> list[float | 
     ]
 
 
-class Loop(ExplorationMixin, worker._AsyncRolloutLoop):  # type: ignore[misc]  # TRL is not installed where types are checked
+class Loop(ExplorationMixin, worker._AsyncRolloutLoop):
     exploration: ClassVar[dict[str, Any]] = {"adv_estimator": "grpo", "bonus": "batch", "coef": 0.5}
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ def test_it_adds_the_bonus_to_the_advantages_of_a_group() -> None:
 
 def test_ids_and_rewards_in_place_of_golds() -> None:
     loop = Loop()
-    loop.id_key, loop.answer_key = "id", "gold"  # type: ignore[misc]
+    loop.id_key, loop.answer_key = "id", "gold"
     asyncio.run(loop._score_group(group(r"\boxed{4}", r"\boxed{5}", answer="4", id="q1")))
     assert len(loop.explorer.seen("q1")) == 2
     assert loop.explorer.solved["q1"]

@@ -50,8 +50,8 @@ def test_a_version_that_was_not_tried_is_named(
 
 
 def test_a_rewritten_trainer_is_refused_with_the_method_that_differs() -> None:
-    class Rewritten(GRPOTrainer):  # type: ignore[misc]
-        def _compute_loss(self, model, inputs_of_step, extra):  # type: ignore[no-untyped-def]
+    class Rewritten(GRPOTrainer):
+        def _compute_loss(self, model, inputs_of_step, extra):
             """Takes something else."""
 
     with pytest.raises(TypeError, match=r"_compute_loss\(self, model, inputs\), which takes \(self, model, inputs_of"):

@@ -114,7 +114,6 @@ def test_log_probabilities_wait_once_a_pass_where_there_is_a_mask(masked: bool) 
 
     def call(ledger: Ledger) -> None:
         logps, entropies = linear_logprobs(**leaves, labels=labels, mask=mask, return_entropy=True)
-        assert entropies is not None
         (logps + entropies).sum().backward()
         assert all(value.is_meta for value in (logps, entropies))
         assert all(leaf.grad is not None and leaf.grad.dtype == leaf.dtype for leaf in leaves.values())

@@ -1,11 +1,10 @@
 """Equal bits on the CPU, as the section Determinism of docs/losses.md states them."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import torch
+from loss_cases import threads
 from torch import Tensor
 
 from outcome_rl_kernels import OutcomeCounts, group_advantages, linear_logprobs
@@ -13,16 +12,6 @@ from outcome_rl_kernels.backends import native_obstacle
 
 IMPLS = ["reference", *([] if native_obstacle() else ["native"])]
 BONUS: dict[str, Any] = {"bonus": "ucb+ucb_mean+batch", "coef": [0.5, 0.3, 0.2]}
-
-
-@contextmanager
-def threads(number: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("impl", IMPLS)

@@ -34,8 +34,6 @@ def test_five_steps_of_truncated_sampling(tmp_path: Path, monkeypatch: pytest.Mo
         output = loss_of(self, micro_batch)
         head = self.policy.head.weight
         packed, support, engine_logps = micro_batch.packed, micro_batch.support_M, micro_batch.engine_logps_M
-        assert support is not None
-        assert engine_logps is not None
         logits = self.policy.packed_hidden(packed).double() @ head.double().T / 1.2  # the head is the embedding too
         positions = torch.arange(len(logits)).repeat_interleave(support.offsets.diff())
         is_kept = torch.zeros_like(logits, dtype=torch.bool).index_put(

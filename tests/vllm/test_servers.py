@@ -115,7 +115,7 @@ def test_servers(servers: list[Process], config: TrainConfig, policy: Policy, mo
                 answered += 1
                 if answered == 40:
                     servers[1].kill()
-            return post(server, path, content)  # type: ignore[arg-type]
+            return post(server, path, content)
 
         monkeypatch.setattr(Server, "post", kill_in_the_middle)
         with pytest.raises(EngineDied, match=servers[1].url):

@@ -156,7 +156,7 @@ def test_order_of_outcomes_does_not_favour_any() -> None:
         (lambda: simulate(INSTANCE, BALANCED, [], [0]), ValueError, "rounds must be a list of at least one"),
         (lambda: simulate(INSTANCE, BALANCED, [3, 3], [0]), ValueError, r"rounds must ascend .* got \[3, 3\]"),
         (lambda: simulate(INSTANCE, BALANCED, [0], [0]), ValueError, "from at least 1"),
-        (lambda: simulate(INSTANCE, BALANCED, [1.5], [0]), TypeError, "rounds must contain integers"),  # type: ignore[list-item]
+        (lambda: simulate(INSTANCE, BALANCED, [1.5], [0]), TypeError, "rounds must contain integers"),
         (lambda: simulate(INSTANCE, BALANCED, [5], 3), ValueError, "seeds must be a list"),
         (lambda: simulate(INSTANCE, BALANCED, [5], [-1]), ValueError, "seeds must be at least 0; got -1"),
         (lambda: discovery_times(INSTANCE, BALANCED, [0.5]), TypeError, "seeds must contain integers"),

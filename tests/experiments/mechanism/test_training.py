@@ -154,23 +154,20 @@ def test_without_sharing_an_unsolved_question_never_changes() -> None:
     assert (shared.questions_answers[0][unsolved] != shared.questions_answers[1][unsolved]).any()
 
 
-def fixed(correct_pairs: float = 0.0) -> Questions:
+def fixed() -> Questions:
     """One question that is never solved: gold is no number of the task."""
     return Questions(QUESTIONS.contexts[:1], QUESTIONS.answers[:1], np.array([-1]))
 
 
-@pytest.mark.parametrize(
-    ("changes", "moves"),
-    [({}, True), ({"counts_after": True}, True), ({"only_incorrect": True}, True), ({"decay": 0.5}, True)],
-)
-def test_bonuses_move_a_policy_that_is_never_right(changes: dict[str, object], moves: bool) -> None:
+@pytest.mark.parametrize("changes", [{}, {"counts_after": True}, {"only_incorrect": True}, {"decay": 0.5}], ids=str)
+def test_bonuses_move_a_policy_that_is_never_right(changes: dict[str, object]) -> None:
     def final(method: Method) -> Training:
         return train(TABLE, fixed(), None, [(method, 0)], steps=30, batch=1, n=8, evaluate_at=(30,))
 
     plain = final(Method(RATES))
     np.testing.assert_array_equal(plain.questions_answers, final(Method(STILL)).questions_answers)
     bonus = Method(RATES, {"ucb": 2.0}, **changes)
-    assert (final(bonus).entropy_incorrect != plain.entropy_incorrect).any() == moves
+    assert (final(bonus).entropy_incorrect != plain.entropy_incorrect).any()
 
 
 def test_a_bonus_for_incorrect_responses_leaves_the_correct_ones_alone() -> None:

@@ -76,7 +76,6 @@ def test_results_are_collected_once_and_judged_when_complete(tmp_path: Path, mon
     assert len(grid.collect(tmp_path, grid.TABLES)) == len(GRID.instances) - 3
     found = grid.results()
     judged = grid.verdicts_of(PREDICTIONS, found)
-    assert judged is not None
     assert len(judged) == len(grid.ROWS)
     row = grid.ROWS[1]
     assert estimate(grid.measured(row, found)).mean == pytest.approx(judged[1].mean)

@@ -9,14 +9,19 @@ from typing import Any
 
 import pytest
 import torch
-from loss_cases import needs_native, needs_triton
+from loss_cases import needs_native
 
 from outcome_rl_kernels import GroupRule, OutcomeCounts, group_advantages
 from outcome_rl_kernels.advantages import api
+from outcome_rl_kernels.backends import triton_obstacle
 
 pytestmark = pytest.mark.gpu
 DEVICE = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
-FAST = [pytest.param("native", marks=needs_native), pytest.param("triton", marks=needs_triton)]
+NO_TRITON = triton_obstacle(DEVICE)
+FAST = [
+    pytest.param("native", marks=needs_native),
+    pytest.param("triton", marks=pytest.mark.skipif(NO_TRITON is not None, reason=f"Triton: {NO_TRITON}")),
+]
 
 QUESTIONS = torch.tensor([11, 22])
 OUTCOMES = torch.tensor([[1, 1, 2, 0], [1, 3, 3, 3]])
@@ -93,7 +98,7 @@ def test_counts_that_are_missing_or_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match=r"bonus 'ucb_con' needs counts; got None"):
         call(bonus="ucb_con")
     with pytest.raises(TypeError, match="counts must be an OutcomeCounts; got dict"):
-        call({})  # type: ignore[arg-type]
+        call({})
     on_meta = (tensor.to("meta") for tensor in (REWARDS, QUESTIONS, OUTCOMES))
     with pytest.raises(ValueError, match="counts must be on meta, like the rewards; got counts on cpu"):
         group_advantages(*on_meta, OutcomeCounts())

@@ -17,11 +17,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loss_cases import needs_native
+from loss_cases import BACKENDS
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from outcome_rl_kernels.backends import native_obstacle, triton_obstacle
+from outcome_rl_kernels.backends import native_obstacle
 from outcome_rl_kernels.counts import snapshot as counts_snapshot
 from outcome_rl_kernels.counts.api import OutcomeCounts
 from outcome_rl_kernels.counts.reference import CountEntries
@@ -29,9 +29,7 @@ from outcome_rl_kernels.counts.snapshot import sort_entries
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
-CPU_IMPLS = ["reference", pytest.param("native", marks=needs_native)]
-NO_TRITON = triton_obstacle(torch.device("cpu"))
-IMPLS = [*CPU_IMPLS, pytest.param("triton", marks=pytest.mark.skipif(NO_TRITON is not None, reason=str(NO_TRITON)))]
+IMPLS, CPU_IMPLS = BACKENDS, BACKENDS[:2]
 AVAILABLE_IMPLS = ["reference"] if native_obstacle() else ["reference", "native"]
 
 # Extremes, zero (a native slot's empty marker lives elsewhere), and keys that agree in their low or in their high bits.
@@ -388,7 +386,7 @@ def test_a_copy_is_a_table_of_its_own(impl: str, copied: object) -> None:
     counts = OutcomeCounts(64, rule="rule/1", impl=impl)
     keys = torch.tensor([1, 1, 2]), torch.tensor([5, 5, 6])
     counts.observe(*keys, torch.tensor([True, False, False]))
-    other = copied(counts)  # type: ignore[operator]
+    other = copied(counts)
     assert (other.rule, other.impl) == (counts.rule, counts.impl)
     assert all(map(torch.equal, other.items(), counts.items()))
     other.observe(*keys)

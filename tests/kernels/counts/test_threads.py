@@ -7,19 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from loss_cases import needs_native
+from loss_cases import BACKENDS
 
 from outcome_rl_kernels import group_advantages
-from outcome_rl_kernels.backends import triton_obstacle
 from outcome_rl_kernels.counts.api import OutcomeCounts
 from outcome_rl_kernels.counts.reference import CountEntries
 
-NO_TRITON = triton_obstacle(torch.device("cpu"))
-IMPLS = [
-    "reference",
-    pytest.param("native", marks=needs_native),
-    pytest.param("triton", marks=pytest.mark.skipif(NO_TRITON is not None, reason=str(NO_TRITON))),
-]
 WRITERS, GROUPS, SAMPLES = 3, 8, 4
 ROWS = GROUPS * SAMPLES  # of one call
 HOT = (7, -7)  # a pair that every call counts once
@@ -67,7 +60,7 @@ def check_entries(entries):
     assert sum(counted) % ROWS == 0  # each call has happened as a whole or not at all
 
 
-@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize("impl", BACKENDS)
 def test_calls_of_several_threads_are_whole(impl, tmp_path):
     counts, start = OutcomeCounts(capacity=1, impl=impl), threading.Barrier(WRITERS + 1)
     path, reads = tmp_path / "counts.safetensors", 0
@@ -95,7 +88,7 @@ def test_calls_of_several_threads_are_whole(impl, tmp_path):
     assert {(q, o): count for q, o, count, _ in zip(*map(torch.Tensor.tolist, entries), strict=True)} == oracle
 
 
-@pytest.mark.parametrize("impl", IMPLS[:2])
+@pytest.mark.parametrize("impl", BACKENDS[:2])
 def test_tables_are_replaced_as_a_whole(impl):
     counts, full = OutcomeCounts(capacity=1, impl=impl), OutcomeCounts(impl=impl)
     keys = torch.arange(500)

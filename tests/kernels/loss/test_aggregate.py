@@ -42,7 +42,7 @@ def test_kl_penalties_by_hand() -> None:
         "k3": [0.5 + math.log(2) - 1, 2 - math.log(2) - 1],
     }
     for name, values in expected.items():
-        assert kl_divergence(logps, ref, LossSettings(kl_penalty=name)).tolist() == pytest.approx(values)  # type: ignore[arg-type]
+        assert kl_divergence(logps, ref, LossSettings(kl_penalty=name)).tolist() == pytest.approx(values)
     clamps = LossSettings(log_ratio_clamp=20.0)
     assert kl_divergence(vec(-50), vec(0), clamps).item() == pytest.approx(math.exp(20) - 21)
     assert kl_divergence(vec(-50), vec(0), replace(clamps, kl_clamp=10.0)).item() == 10
@@ -91,8 +91,6 @@ def test_tokens_that_cannot_contribute_have_no_loss_and_no_gradient(
     case = make_case(seed, F64, chosen, absent=absent)
     batch = case.batch(F64, **chosen)
     contributing = contributing_tokens(batch)
-    assert contributing is not None
-    assert batch.inputs.active is not None
     assert not (contributing & ~batch.inputs.active).any()
     logits = case.logits(F64).flatten(0, 1).requires_grad_()
     loss = loss_of(logits, batch)
@@ -114,7 +112,6 @@ def test_tokens_that_cannot_contribute_have_no_loss_and_no_gradient(
 def test_which_tokens_contribute(change: dict[str, Tensor], contributing: list[int]) -> None:
     def found(**options: Any) -> list[int]:
         tokens = contributing_tokens(batch_of([3, 2], **({"advantages": vec(1, 1, 1, 0, 0)} | change | options)))
-        assert tokens is not None
         return tokens.nonzero()[:, 0].tolist()
 
     zeros = torch.zeros(5, dtype=F64)

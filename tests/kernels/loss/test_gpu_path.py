@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loss_cases import ABSENT, SETTINGS, V, check_loss, make_case, run
+from loss_cases import CASES, V, check_loss, make_case, run
 from torch import Tensor
 
 pytest.importorskip("triton", reason="Triton has no build for this platform")
@@ -30,19 +30,12 @@ def test_the_interpreter_is_on() -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(
-    seed=st.integers(0, 1000),
-    chosen=SETTINGS,
-    absent=ABSENT,
-    packed=st.booleans(),
-    rows=st.sampled_from(["contributing", "active"]),
-    chunk_rows=st.sampled_from([None, 4]),
-)
+@given(**CASES, rows=st.sampled_from(["contributing", "active"]), chunk_rows=st.sampled_from([None, 4]))
 def test_as_exact_as_plain_pytorch_with_triton_rows(
-    seed: int, chosen: dict[str, Any], absent: set[str], packed: bool, rows: Any, chunk_rows: int | None
+    chosen: dict[str, Any], absent: set[str], rows: str, chunk_rows: int | None, **drawn: Any
 ) -> None:
     """Every formula: the default one in one launch, the others through `token_loss`."""
-    case = make_case(seed, torch.float32, chosen, absent=absent, packed=packed)
+    case = make_case(dtype=torch.float32, chosen=chosen, absent=absent, **drawn)
     wants = {"hidden", "weight", "bias"} - absent
     workspace = None if chunk_rows is None else chunk_rows * V * 4
     fast = {"impl": "triton", "workspace_bytes": workspace}
@@ -84,9 +77,6 @@ def test_float16_keeps_the_gradients_of_a_long_batch(which: str) -> None:
         (2.0**12 * loss).backward()  # the scale of a GradScaler
         grads.append([leaf.grad for leaf in leaves])
     for exact, plain, ours in zip(*grads, strict=True):
-        assert exact is not None
-        assert plain is not None
-        assert ours is not None
         assert (ours - exact).norm() <= 1.5 * (plain - exact).norm()
         assert (ours - exact).norm() <= 2e-3 * exact.norm()
 
@@ -97,14 +87,7 @@ def test_logits_and_logprobs_with_triton_rows() -> None:
     found = []
     for impl in ("triton", "reference"):
         leaves = hidden.clone().requires_grad_(), case.operands["weight"].clone().requires_grad_()
-        logps, entropies = linear_logprobs(
-            *leaves,
-            case.inputs["labels"],
-            mask=mask,
-            return_entropy=True,
-            impl=impl,  # type: ignore[arg-type]
-        )
-        assert entropies is not None
+        logps, entropies = linear_logprobs(*leaves, case.inputs["labels"], mask=mask, return_entropy=True, impl=impl)
         loss = policy_loss(torch.nn.functional.linear(*leaves), **case.inputs, beta=0.1, impl=impl).loss
         (loss + (logps * case.inputs["advantages"][:, None]).sum() + entropies.sum()).backward()
         found.append((logps.detach(), entropies.detach(), loss.detach(), *(leaf.grad for leaf in leaves)))

@@ -170,7 +170,6 @@ def test_on_policy_every_loss_is_the_policy_gradient(name: str) -> None:
     inputs = batch_of([2, 1], advantages=vec(2, -1), token_loss=name)
     assert inputs.inputs.sequences is None
     token_loss(logps, torch.zeros(3, dtype=F64), inputs).sum().backward()
-    assert logps.grad is not None
     assert logps.grad.tolist() == pytest.approx([-2, -2, 1])
 
 
@@ -216,7 +215,6 @@ def test_vespo_multiplies_rollout_weights_into_the_ratio_of_the_sequence() -> No
         inputs = batch_of([2, 2], token_loss="vespo", **(given | own))
         assert token_loss(logps, zeros, inputs).tolist() == pytest.approx(expected, rel=1e-9, abs=1e-15)
         found = contributing_tokens(inputs)
-        assert found is not None
         assert found.all()  # no weight of 0 silences a token
     with pytest.raises(ValueError, match=r"rollout_weights must be one per token for token_loss='vespo'"):
         batch_of([2, 2], token_loss="vespo", advantages=advantages, rollout_weights=vec(0.4, 0.9))
@@ -327,9 +325,9 @@ def test_an_own_loss_equals_the_built_in_one(
 
 def test_an_own_loss_computes_every_active_token_unless_it_says_otherwise() -> None:
     zeros = vec(0, 0, 0)
-    assert contributing_tokens(batch_of([3], advantages=zeros, token_loss=own_ppo)).all()  # type: ignore[union-attr]
+    assert contributing_tokens(batch_of([3], advantages=zeros, token_loss=own_ppo)).all()
     declared = TokenLoss(own_ppo, scales_with_advantage=True)
-    assert not contributing_tokens(batch_of([3], advantages=zeros, token_loss=declared)).any()  # type: ignore[union-attr]
+    assert not contributing_tokens(batch_of([3], advantages=zeros, token_loss=declared)).any()
 
 
 def test_a_loss_of_entropies_alone() -> None:
@@ -392,7 +390,7 @@ def test_a_function_is_registered_under_a_new_name(registered: str) -> None:
             register_token_loss(name, loss)
     register_token_loss("partial", partial(own_ppo))  # without a name of its own
     with pytest.raises(TypeError, match="loss must be a function or a TokenLoss; got str"):
-        register_token_loss("other", "ppo")  # type: ignore[arg-type]
+        register_token_loss("other", "ppo")
 
 
 def test_tensors_without_data_need_a_name() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loss_cases import ABSENT, SETTINGS, Case, V, assert_as_exact, assert_same_tokens, check_loss, make_case, run
+from loss_cases import CASES, WANTS, Case, V, assert_as_exact, assert_same_tokens, check_loss, make_case, run
 from torch import Tensor
 
 from outcome_rl_kernels import linear_logprobs, linear_policy_loss, policy_loss
@@ -53,28 +53,17 @@ def without_holes(seed: int, dtype: torch.dtype, **chosen: Any) -> Case:
 
 @settings(max_examples=100, deadline=None)
 @given(
-    seed=st.integers(0, 1000),
+    **CASES,
     dtype=st.sampled_from(DTYPES),
-    chosen=SETTINGS,
-    absent=ABSENT,
-    packed=st.booleans(),
-    wants=st.sets(st.sampled_from(["hidden", "weight", "bias"])),
+    wants=WANTS,
     rows=st.sampled_from(["contributing", "active", "all", "indices"]),
     chunk_rows=st.sampled_from([None, 1, 4]),
     fp32_logits=st.booleans(),
 )
 def test_the_linear_loss_is_as_exact_as_plain_pytorch(
-    seed: int,
-    dtype: torch.dtype,
-    chosen: dict[str, Any],
-    absent: set[str],
-    packed: bool,
-    wants: set[str],
-    rows: Any,
-    chunk_rows: int | None,
-    fp32_logits: bool,
+    dtype: torch.dtype, chosen: Any, wants: set[str], rows: str, chunk_rows: int | None, fp32_logits: bool, **drawn: Any
 ) -> None:
-    case = moved(make_case(seed, dtype, chosen, absent=absent, packed=packed))
+    case = moved(make_case(dtype=dtype, chosen=chosen, **drawn))
     bytes_a_row = V * (4 + dtype.itemsize if fp32_logits and dtype.itemsize == 2 else dtype.itemsize)
     workspace = None if chunk_rows is None else chunk_rows * bytes_a_row
     if rows == "all":
@@ -95,9 +84,8 @@ def test_the_loss_from_logits_is_as_exact_as_plain_pytorch(
 
     def of(dtype: torch.dtype, impl: str) -> dict[str, Tensor]:
         leaf = logits.to(dtype, copy=True).requires_grad_()
-        loss = policy_loss(leaf * 1, **case.inputs, **options, impl=impl, inplace=inplace and impl == FAST).loss  # type: ignore[arg-type]
+        loss = policy_loss(leaf * 1, **case.inputs, **options, impl=impl, inplace=inplace and impl == FAST).loss
         loss.backward()
-        assert leaf.grad is not None
         return {"loss": loss.detach(), "logits": leaf.grad}
 
     assert_as_exact(of(dtype, FAST), of(dtype, "reference"), of(torch.float64, "reference"))
@@ -117,16 +105,9 @@ def test_log_probabilities_are_as_exact_as_plain_pytorch(
     def of(dtype: torch.dtype, impl: str) -> dict[str, Tensor | None]:
         leaves = {name: value.to(dtype, copy=True).requires_grad_() for name, value in case.operands.items()}
         workspace = None if chunk_rows is None else chunk_rows * V * dtype.itemsize
-        values = linear_logprobs(
-            **leaves,
-            labels=labels,
-            mask=mask if masked else None,
-            return_entropy=True,
-            workspace_bytes=workspace,
-            impl=impl,  # type: ignore[arg-type]
-        )
-        assert values[1] is not None
-        (torch.stack(values) * upstream).sum().backward()  # type: ignore[arg-type]
+        options: dict[str, Any] = {"labels": labels, "mask": mask if masked else None, "workspace_bytes": workspace}
+        values = linear_logprobs(**leaves, **options, return_entropy=True, impl=impl)
+        (torch.stack(values) * upstream).sum().backward()
         found = {"logps": values[0].detach(), "entropies": values[1].detach()}
         return found | {name: leaf.grad for name, leaf in leaves.items()}
 
@@ -184,10 +165,8 @@ def test_the_gradient_of_the_weight_is_given_away() -> None:
     for factor in (1.0, 3.0):
         leaves = {name: value.clone().requires_grad_() for name, value in case.operands.items()}
         loss = linear_policy_loss(**leaves, **case.inputs, rows="all").loss
-        assert loss.grad_fn is not None
         places = [grad.data_ptr() for grad in loss.grad_fn.saved_tensors if grad is not None]
         (factor * loss).backward()
-        assert leaves["weight"].grad is not None
         assert leaves["weight"].grad.data_ptr() in places
 
 
@@ -199,7 +178,6 @@ def test_autocast() -> None:
     output, by_hand = run(linear_policy_loss, half, torch.bfloat16, {"hidden", "weight", "bias"}, **case.inputs)
     assert torch.equal(automatic[0], output.logps)
     for ours, cast in zip(automatic[-3:], (by_hand[name] for name in case.operands), strict=True):
-        assert cast is not None
         assert torch.equal(ours, cast.float())
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loss_cases import TOKEN_LOSSES, H, V, run
+from loss_cases import TOKEN_LOSSES, H, V, run, threads
 from splitmix import mix64
 from torch import Tensor
 
@@ -217,7 +217,7 @@ def gradients(
 ) -> list[Tensor]:
     output, found = run(linear_policy_loss, operands, dtype, set(operands), impl=impl, **arguments)
     assert output.metrics.get("sampled_rows", 1) > 0.5
-    return [found[name].double() for name in operands]  # type: ignore[union-attr]
+    return [found[name].double() for name in operands]
 
 
 @pytest.mark.parametrize("token_loss", TOKEN_LOSSES)
@@ -253,7 +253,7 @@ def check_variance(seed: int, spread: float, threshold: float) -> None:
     def grads(dtype: torch.dtype, **options: Any) -> list[Tensor]:
         leaves = [x.to(dtype, copy=True).requires_grad_() for x in (hidden, weight)]
         linear_policy_loss(*leaves, labels, advantages, mask, loss_agg="token-sum", **options).loss.backward()
-        return [leaf.grad.double() for leaf in leaves]  # type: ignore[union-attr]
+        return [leaf.grad.double() for leaf in leaves]
 
     p = (hidden[0] @ weight.T).softmax(dim=-1)
     is_label = torch.nn.functional.one_hot(labels[0], V).bool()
@@ -302,17 +302,13 @@ def test_bits_depend_on_the_seed_and_on_nothing_else(dtype: torch.dtype, fp32_lo
     labels, advantages = torch.randint(2000, (1, 400), generator=g), torch.randn(1, generator=g)
     mask = torch.rand(1, 400, generator=g) < 0.9
 
-    def results(seed: int, threads: int = 1, **options: Any) -> list[Tensor]:
+    def results(seed: int, number: int = 1, **options: Any) -> list[Tensor]:
         leaves = hidden.clone().requires_grad_(), weight.clone().requires_grad_()
-        before = torch.get_num_threads()
-        torch.set_num_threads(threads)
-        try:
-            given = {"sample_below": 0.002, "sample_seed": seed, "fp32_logits": fp32_logits} | options
+        given = {"sample_below": 0.002, "sample_seed": seed, "fp32_logits": fp32_logits} | options
+        with threads(number):
             output = linear_policy_loss(*leaves, labels, advantages, mask, impl="native", **given)
             output.loss.backward()
-        finally:
-            torch.set_num_threads(before)
-        return [output.loss.detach(), output.logps, *(leaf.grad for leaf in leaves)]  # type: ignore[list-item]
+        return [output.loss.detach(), output.logps, *(leaf.grad for leaf in leaves)]
 
     def equal(a: list[Tensor], b: list[Tensor]) -> list[bool]:
         return [torch.equal(x, y) for x, y in zip(a, b, strict=True)]
@@ -323,7 +319,7 @@ def test_bits_depend_on_the_seed_and_on_nothing_else(dtype: torch.dtype, fp32_lo
     assert equal(one, results(1, sample_below=0.0)) == [True, True, False, False]
     assert all(equal(results(1, sample_below=0.0), results(2, sample_below=0)))
     # Products may round otherwise on two threads, and in chunks; then a choice at a boundary may differ, not more.
-    for other in (results(1, threads=2), results(1, rows="all"), results(1, workspace_bytes=100 * 2000 * 6)):
+    for other in (results(1, number=2), results(1, rows="all"), results(1, workspace_bytes=100 * 2000 * 6)):
         for ours, theirs in zip(one, other, strict=True):
             assert (ours.double() - theirs.double()).norm() <= 1e-3 * ours.double().norm()
 
@@ -336,14 +332,12 @@ def test_selection_and_sums_have_the_same_bits_on_two_threads() -> None:
     logps = logits.double().gather(1, labels[:, None])[:, 0] - log_sums
     of = RowGradients(log_sums, logps, -logps, torch.randn(90, generator=g), None)
     found = []
-    before = torch.get_num_threads()
-    for threads in (1, 2):
-        torch.set_num_threads(threads)
-        entries = sampled_cpu.sample(LogitRows(logits, labels, 1.0), of, torch.arange(90), 0.002, 3, 1000)
-        sums = torch.empty_like(hidden)
-        sampled_cpu.hidden_gradient(entries, weight, sums)
-        found.append([*entries, sums, sampled_cpu.weight_gradient([entries], hidden, 5000)])
-    torch.set_num_threads(before)
+    for number in (1, 2):
+        with threads(number):
+            entries = sampled_cpu.sample(LogitRows(logits, labels, 1.0), of, torch.arange(90), 0.002, 3, 1000)
+            sums = torch.empty_like(hidden)
+            sampled_cpu.hidden_gradient(entries, weight, sums)
+            found.append([*entries, sums, sampled_cpu.weight_gradient([entries], hidden, 5000)])
     assert all(torch.equal(one, two) for one, two in zip(*found, strict=True))
 
 
@@ -357,7 +351,6 @@ def test_selection_and_sums_have_the_same_bits_in_any_chunks(impl: str) -> None:
         for size in sizes:
             part = slice(start, start + size)
             logits_RV, labels_R, temperature, active_R = rows.logits
-            assert active_R is not None
             logits = LogitRows(logits_RV[part], labels_R[part], temperature, active_R[part])
             kept.append(kernels.sample(logits, select(rows.of, part), rows.index_R[part], 0.004, 9, 300))
             kernels.hidden_gradient(kept[-1], weight, sums[part])
@@ -381,7 +374,7 @@ def test_a_batch_that_needs_many_entries_takes_dense_products_on_the_cpu() -> No
     for options in ({}, {"sample_below": 1e-4}):
         hidden, weight, *others = flat_batch()
         leaves = hidden.requires_grad_(), weight.requires_grad_()
-        output = linear_policy_loss(*leaves, *others, impl="native", entropy_coef=0.1, **options)  # type: ignore[arg-type]
+        output = linear_policy_loss(*leaves, *others, impl="native", entropy_coef=0.1, **options)
         output.loss.backward()
         found.append((output.loss, *(leaf.grad for leaf in leaves)))
     assert output.metrics["sampled_entries"] == output.metrics["sampled_rows"] == 0
@@ -395,14 +388,13 @@ def test_a_row_that_needs_many_entries_gets_a_higher_threshold() -> None:
         hidden, weight, *others = flat_batch(6 if impl == "native" else 2)
         hidden[0, :peaked] = 20 * weight[:peaked]
         leaves = hidden.requires_grad_(), weight
-        output = linear_policy_loss(*leaves, *others, impl=impl, sample_below=2e-3)  # type: ignore[arg-type]
+        output = linear_policy_loss(*leaves, *others, impl=impl, sample_below=2e-3)
         output.loss.backward()
         assert float(output.metrics["sampled_rows"]) == pytest.approx(peaked / 6)
         if impl == "triton":
             assert 58 <= output.metrics["sampled_entries"] <= 64
             label, advantage = others[0][0, 0], others[1][0, 0]
             exact = advantage / 2 * (weight.detach().mean(dim=0) - weight.detach()[label])
-            assert hidden.grad is not None
             assert (hidden.grad[0, 0] - exact).norm() < exact.norm()
 
 

@@ -45,8 +45,6 @@ def alone(batch: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
     arguments = (batch[name] for name in ("labels", "advantages", "mask"))
     loss = linear_policy_loss(hidden, weight, *arguments, epsilon_high=0.28).loss
     loss.backward()
-    assert weight.grad is not None
-    assert hidden.grad is not None
     return loss.detach(), weight.grad, hidden.grad
 
 
@@ -86,7 +84,6 @@ def check_rank(rank: int) -> None:
     expected = linear_policy_loss(hidden, weight, *arguments, ref_logps=batch["ref_logps"], beta=0.1)
     expected.loss.backward()
     assert torch.equal(output.loss, expected.loss)
-    assert weight.grad is not None
     assert torch.equal(head.lm_head.weight.grad.full_tensor(), weight.grad.float())
 
 

@@ -6,15 +6,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loss_cases import ABSENT, SETTINGS, B, Case, H, T, V, check_loss, make_case, needs_native
+from loss_cases import CASES, WANTS, B, Case, H, T, V, check_loss, make_case, needs_native, needs_triton, threads
 from loss_cases import run as run_loss
 from torch import Tensor
 
 from outcome_rl_kernels import LinearPolicyLoss, Support, linear_logprobs, linear_policy_loss
-from outcome_rl_kernels.backends import triton_obstacle
 from outcome_rl_kernels.loss.support import support_kernels
 
-needs_triton = pytest.mark.skipif(triton_obstacle(torch.device("cpu")) is not None, reason="needs Triton's interpreter")
 FAST = [pytest.param("native", marks=needs_native), pytest.param("triton", marks=needs_triton)]
 
 
@@ -47,51 +45,31 @@ def move_to_support(case: Case, support: Support, temperature: float, softcap: f
 
 
 def compare(
-    seed: int,
-    dtype: torch.dtype,
-    chosen: dict[str, Any],
-    absent: set[str],
-    packed: bool,
-    wants: set[str],
-    **options: Any,
+    seed: int, dtype: torch.dtype, chosen: dict[str, Any], wants: set[str], impl: str, rows: Any, **drawn: Any
 ) -> None:
-    case = make_case(seed, dtype, chosen, absent=absent, packed=packed)
-    impl = options.pop("impl")
+    case = make_case(seed, dtype, chosen, **drawn)
     support = make_support(case, seed, most=V if impl == "native" else 20)  # the interpreter is slow
     move_to_support(case, support, chosen["temperature"], chosen.get("softcap"))
-    if options.get("rows") == "indices":
-        options["rows"] = case.inputs["mask"].flatten().nonzero()[:, 0]
-    check_loss(linear_policy_loss, case, dtype, wants, chosen | options | {"support": support}, impl=impl)
+    if rows == "indices":
+        rows = case.inputs["mask"].flatten().nonzero()[:, 0]
+    check_loss(linear_policy_loss, case, dtype, wants, chosen | {"rows": rows, "support": support}, impl=impl)
 
 
-WANTS = st.sets(st.sampled_from(["hidden", "weight", "bias"]))
 ROWS = st.sampled_from(["contributing", "active", "all", "indices"])
 
 
 @needs_native
 @settings(max_examples=100, deadline=None)
-@given(
-    seed=st.integers(0, 1000),
-    dtype=st.sampled_from([torch.float32, torch.bfloat16]),
-    chosen=SETTINGS,
-    absent=ABSENT,
-    packed=st.booleans(),
-    wants=WANTS,
-    rows=ROWS,
-)
-def test_as_exact_as_plain_pytorch(
-    seed: int, dtype: torch.dtype, chosen: dict[str, Any], absent: set[str], packed: bool, wants: set[str], rows: Any
-) -> None:
-    compare(seed, dtype, chosen, absent, packed, wants, rows=rows, impl="native")
+@given(**CASES, dtype=st.sampled_from([torch.float32, torch.bfloat16]), wants=WANTS, rows=ROWS)
+def test_as_exact_as_plain_pytorch(**drawn: Any) -> None:
+    compare(**drawn, impl="native")
 
 
 @needs_triton
 @settings(max_examples=4, deadline=None)
-@given(seed=st.integers(0, 1000), chosen=SETTINGS, absent=ABSENT, packed=st.booleans(), wants=WANTS, rows=ROWS)
-def test_as_exact_as_plain_pytorch_in_triton(
-    seed: int, chosen: dict[str, Any], absent: set[str], packed: bool, wants: set[str], rows: Any
-) -> None:
-    compare(seed, torch.float32, chosen, absent, packed, wants, rows=rows, impl="triton")
+@given(**CASES, wants=WANTS, rows=ROWS)
+def test_as_exact_as_plain_pytorch_in_triton(**drawn: Any) -> None:
+    compare(**drawn, dtype=torch.float32, impl="triton")
 
 
 @needs_triton
@@ -99,7 +77,8 @@ def test_as_exact_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Supports and tokens of more than one piece, and of one."""
     monkeypatch.setattr("outcome_rl_kernels.loss.support_triton._PIECE", 6)
     chosen: dict[str, Any] = {"token_loss": "ppo", "temperature": 0.7, "entropy_coef": 0.1}
-    compare(1, torch.float32, chosen, {"ref_logps"}, False, {"hidden", "weight", "bias"}, rows="active", impl="triton")
+    wants = {"hidden", "weight", "bias"}
+    compare(1, torch.float32, chosen, wants, rows="active", impl="triton", absent={"ref_logps"})
 
 
 @pytest.mark.parametrize("impl", FAST)
@@ -223,7 +202,6 @@ def test_log_probabilities_and_their_gradients(impl: Any) -> None:
         logps, entropies = linear_logprobs(
             labels=labels, mask=mask, support=support, temperature=1.3, return_entropy=True, impl=chosen, **leaves
         )
-        assert entropies is not None
         (logps.sin().sum() + entropies.square().sum()).backward()
         found.append([logps.detach(), entropies.detach(), *(leaf.grad for leaf in leaves.values())])
     for exact, ours in zip(*found, strict=True):
@@ -238,14 +216,8 @@ def with_kept(*kept: list[int], labels: list[int], impl: str, weight: Tensor | N
     weight = (torch.randn(V, H, generator=g) if weight is None else weight).requires_grad_()
     offsets = torch.tensor([0, *map(len, kept)]).cumsum(0)
     token_ids = torch.tensor([token for ids in kept for token in ids], dtype=torch.int64)
-    logps, entropies = linear_logprobs(
-        hidden,
-        weight,
-        torch.tensor(labels, dtype=torch.int64),
-        support=(offsets, token_ids),
-        return_entropy=True,
-        impl=impl,  # type: ignore[arg-type]
-    )
+    given: Any = {"support": (offsets, token_ids), "return_entropy": True, "impl": impl}
+    logps, entropies = linear_logprobs(hidden, weight, torch.tensor(labels, dtype=torch.int64), **given)
     return logps, entropies, hidden, weight
 
 
@@ -299,14 +271,12 @@ def test_results_do_not_depend_on_the_number_of_threads(dtype: torch.dtype) -> N
     ids[:, 5] = 77
     support = torch.arange(count + 1) * 12, ids.flatten()
     found = []
-    before = torch.get_num_threads()
-    for threads in (1, 2, 5):
-        torch.set_num_threads(threads)
+    for number in (1, 2, 5):
         leaves = [tensor.to(dtype).requires_grad_() for tensor in (hidden, weight)]
-        logps, _ = linear_logprobs(*leaves, ids[:, 5], support=support, temperature=3.0, impl="native")
-        logps.sum().backward()
+        with threads(number):
+            logps, _ = linear_logprobs(*leaves, ids[:, 5], support=support, temperature=3.0, impl="native")
+            logps.sum().backward()
         found.append([logps.detach(), *(leaf.grad for leaf in leaves)])
-    torch.set_num_threads(before)
     for other in found[1:]:
         assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
 
