@@ -448,6 +448,7 @@ def test_columns_may_come_from_inference_mode(rows: Any) -> None:
     )
     found.loss.backward()
     assert torch.equal(found.loss, plain.loss)
+    linear_logprobs(**operands, labels=made["labels"], mask=made["mask"])[0].sum().backward()
 
 
 @needs_native

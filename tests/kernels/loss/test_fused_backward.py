@@ -1,4 +1,4 @@
-"""The backward pass of losses that took their gradients in the forward pass, as autograd sees it."""
+"""The backward passes of the operators as autograd sees them; losses take their gradients in the forward pass."""
 
 from typing import Any
 
@@ -7,14 +7,15 @@ import torch
 from loss_cases import H, V, needs_native
 from torch import Tensor
 
-from outcome_rl_kernels import linear_policy_loss, policy_loss
+from outcome_rl_kernels import linear_logprobs, linear_policy_loss, policy_loss
 
 pytestmark = needs_native
 LOSSES = ["linear", "from logits", "in place"]
+OPERATORS = [*LOSSES, "log-probabilities", "of a support"]
 
 
 def leaf_and_loss(which: str, dtype: torch.dtype = torch.float32, impl: str = "native") -> tuple[Tensor, Tensor]:
-    """A weight or the logits, and their loss."""
+    """A weight or the logits, and their loss, or the sum of log-probabilities."""
     g = torch.Generator().manual_seed(0)
     arguments: tuple[Any, ...] = (torch.randint(V, (2, 5), generator=g), torch.randn(2, generator=g))
     arguments += (torch.ones(2, 5, dtype=torch.bool),)
@@ -22,6 +23,10 @@ def leaf_and_loss(which: str, dtype: torch.dtype = torch.float32, impl: str = "n
     if which == "linear":
         leaf = weight.to(dtype).requires_grad_()
         return leaf, linear_policy_loss(hidden.to(dtype), leaf, *arguments, impl=impl).loss
+    if which not in LOSSES:
+        leaf = weight.to(dtype).requires_grad_()
+        support = (torch.arange(11) * V, torch.arange(V).repeat(10)) if which == "of a support" else None
+        return leaf, linear_logprobs(hidden.to(dtype), leaf, arguments[0], support=support, impl=impl)[0].sum()
     leaf = (hidden @ weight.T).to(dtype).requires_grad_()
     inplace = which == "in place"
     return leaf, policy_loss(leaf.clone(), *arguments, inplace=inplace, impl=impl).loss
@@ -39,7 +44,7 @@ def test_the_loss_may_be_scaled(which: str, dtype: torch.dtype, factor: float) -
     torch.testing.assert_close(scaled.grad, expected.to(dtype), atol=0, rtol=torch.finfo(dtype).eps)
 
 
-@pytest.mark.parametrize("which", LOSSES)
+@pytest.mark.parametrize("which", OPERATORS)
 def test_a_retained_graph_gives_the_same_gradients_again(which: str) -> None:
     leaf, loss = leaf_and_loss(which)
     once = torch.autograd.grad(loss, leaf, retain_graph=True)[0].clone()
@@ -80,10 +85,10 @@ def test_the_gradient_over_the_logits_is_the_logits() -> None:
     assert places == [activations.data_ptr()]
 
 
-@pytest.mark.parametrize("which", LOSSES)
+@pytest.mark.parametrize("which", OPERATORS)
 def test_second_derivatives_are_refused(which: str) -> None:
     leaf, loss = leaf_and_loss(which)
-    with pytest.raises(RuntimeError, match=r"policy_loss has no second derivatives; use impl='reference'"):
+    with pytest.raises(RuntimeError, match=r"has no second derivatives; use impl='reference'"):
         torch.autograd.grad(loss, leaf, create_graph=True)
 
 

@@ -172,17 +172,3 @@ def test_gradient_checkpointing() -> None:
     checkpoint(function, *checkpointed, use_reentrant=False).backward()
     for a, b in zip(plain, checkpointed, strict=True):
         assert torch.equal(a.grad, b.grad)
-
-
-def test_a_retained_graph_gives_the_same_gradients_again() -> None:
-    hidden, weight = torch.randn(5, H).requires_grad_(), torch.randn(V, H)
-    total = linear_logprobs(hidden, weight, torch.arange(5), impl="native")[0].sum()
-    (first,), (second,) = (torch.autograd.grad(total, hidden, retain_graph=keep) for keep in (True, False))
-    assert torch.equal(first, second)
-
-
-def test_second_derivatives_are_refused() -> None:
-    hidden, weight = torch.randn(5, H).requires_grad_(), torch.randn(V, H)
-    total = linear_logprobs(hidden, weight, torch.arange(5), impl="native")[0].sum()
-    with pytest.raises(RuntimeError, match=r"linear_logprobs has no second derivatives; use impl='reference'"):
-        torch.autograd.grad(total, hidden, create_graph=True)

@@ -314,14 +314,6 @@ def test_errors_name_the_argument(name: str, impl: str) -> None:
         linear_policy_loss(**arguments(impl) | {"support": support})
 
 
-def test_second_derivatives_are_refused() -> None:
-    given = arguments("auto")
-    loss = linear_policy_loss(**given | {"hidden": given["hidden"].requires_grad_()}).loss
-    if loss.grad_fn is not None and given["impl"] != "reference":
-        with pytest.raises(RuntimeError, match="second derivatives"):
-            torch.autograd.grad(loss, given["hidden"], create_graph=True)
-
-
 @needs_native
 @pytest.mark.parametrize("token_loss", ["ppo", "gspo"])
 def test_compiled_whole(token_loss: str) -> None:

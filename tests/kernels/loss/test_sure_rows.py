@@ -59,16 +59,6 @@ def test_relative_error_of_log_probabilities_and_entropies(impl: str, dtype: tor
 
 
 @needs_native
-def test_labels_and_mask_may_come_from_inference_mode() -> None:
-    hidden, weight = torch.randn(4, 8, requires_grad=True), torch.randn(11, 8)
-    with torch.inference_mode():
-        labels, mask = torch.arange(4), torch.tensor([True, False, True, True])
-    logps, _ = linear_logprobs(hidden, weight, labels, mask=mask)
-    logps.sum().backward()
-    assert hidden.grad is not None
-
-
-@needs_native
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_with_and_without_gradient_and_in_chunks_the_bits_are_the_same(dtype: torch.dtype) -> None:
     g = torch.Generator().manual_seed(1)
