@@ -63,10 +63,14 @@ def read_head(model: Any) -> Head:
         The head. Its `weight` and `bias` are those of the module at the time when they are read.
 
     Raises:
+        TypeError: it is no model of transformers.
         ValueError: the model has no head, has adapters in it, or changes its logits or hidden states in another way, so
             that a loss from hidden states would not match the policy that samples.
     """
-    name, module = type(model).__name__, model.get_output_embeddings()
+    name = type(model).__name__
+    if not hasattr(model, "get_output_embeddings"):
+        raise TypeError(f"model must be a causal language model of transformers (AutoModelForCausalLM); got {name}")
+    module = model.get_output_embeddings()
     if module is None:
         raise ValueError(f"{name} has no lm_head; a causal language model is needed")
     if any(True for _ in module.children()):
@@ -180,10 +184,16 @@ def sample(model: Any, tokenizer: Any, prompts: Sequence[Sequence[int]], *, n: i
         max_new_tokens: most tokens of a response.
 
     Raises:
+        TypeError: the prompts are texts, or the token ids of only one.
         ValueError: neither model nor tokenizer has an end token.
     """
     from transformers import GenerationConfig
 
+    if any(isinstance(prompt, str | int) for prompt in prompts):
+        raise TypeError(
+            f"prompts must be lists of token ids, one for each prompt; got {prompts!r:.80}. "
+            "Use tokenizer(texts)['input_ids']"
+        )
     ends = end_token_ids(model, tokenizer)
     if not ends:
         raise ValueError("the tokenizer has no eos token, so responses would never end; set tokenizer.eos_token")

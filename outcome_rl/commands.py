@@ -418,7 +418,7 @@ def analyze(
         print_reports(reports)
         if paired:
             print_changes(paired)
-        elif len(files) == 2:
+        elif len(found) == 2:
             print("The two files share no question id, so they are not compared; --prompt FIELD takes prompts for ids.")
 
     print_result(next(iter(reports.values())) if len(reports) == 1 else reports, json_out, show)

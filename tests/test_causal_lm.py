@@ -144,6 +144,17 @@ def test_other_changes_of_the_logits_are_refused(change: Any) -> None:
         read_head(Changed(tiny("llama"), change))
 
 
+@pytest.mark.parametrize("prompts", ["text", ["text"], [1, 2, 3]])
+def test_prompts_that_are_no_lists_of_token_ids_are_refused(prompts: Any) -> None:
+    with pytest.raises(TypeError, match=r"prompts must be lists of token ids.*tokenizer\(texts\)"):
+        sample(tiny("llama"), None, prompts, max_new_tokens=2)
+
+
+def test_a_head_is_read_of_models_only() -> None:
+    with pytest.raises(TypeError, match=r"model must be a causal language model.*got Linear"):
+        read_head(nn.Linear(2, 3))
+
+
 def test_adapters_in_the_head_are_refused() -> None:
     peft = pytest.importorskip("peft")
     model = peft.get_peft_model(tiny("llama"), peft.LoraConfig(r=2, target_modules=["lm_head"]))

@@ -81,6 +81,12 @@ def test_several_files_are_told_apart(samples: Path, tmp_path: Path) -> None:
     assert reports[str(samples)]["n_questions"] == 2
 
 
+def test_a_file_named_twice_is_reported_once_and_not_compared(samples: Path) -> None:
+    shown = invoke("analyze", samples, samples).stdout
+    assert shown.count("2 questions, 8 samples") == 1
+    assert "compared" not in shown
+
+
 @pytest.mark.parametrize("columns", ["80", "120"])
 def test_the_table_fits_the_terminal_with_long_names_and_many_k(
     samples: Path, tmp_path: Path, columns: str, monkeypatch: pytest.MonkeyPatch

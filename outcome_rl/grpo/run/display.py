@@ -71,7 +71,9 @@ class Display:
 
     @contextmanager
     def sampling(self) -> Iterator[Report]:
-        """Show a second bar, of the responses of an evaluation, until it ends."""
+        """Show a second bar, of the responses of an evaluation, until it ends; facts of the last step make room."""
+        if self._task is not None:
+            self._bar.update(self._task, facts="")
         task = self._bar.add_task("responses", total=None, facts="", visible=False)
         try:
             yield lambda done, total: self._bar.update(task, completed=done, total=total, visible=True)

@@ -96,11 +96,13 @@ def test_a_narrow_bar_keeps_the_total_and_the_time_left(width: int, shown: int, 
 
 def test_an_evaluation_has_a_bar_of_its_own_while_it_samples(make_display: MakeDisplay) -> None:
     display, _ = make_display(1000, terminal=True)
+    display.step({"step": 100, **ROW})
     with display.sampling() as progress:
         progress(16384, 32768)
         step, responses = _last_frame(display).splitlines()
-    assert step.startswith("step ")
-    assert responses.startswith("responses 16384/32768")
+    assert re.match(r"step +100/1000 ", step)
+    assert responses.startswith("responses 16384/32768 ")
+    assert re.search(r" (\d:\d\d:\d\d|-:--:--)$", step)
     assert "responses" not in _last_frame(display)
 
 
