@@ -17,7 +17,7 @@ from experiments.bandits import sweeps
 from experiments.paper import decided, frontier, grid, hard_questions, methods
 from experiments.paper.measures import Results
 from experiments.paper.plan import FORGETTING, HARD_ESTIMATORS
-from experiments.smollm2 import countdown, hard
+from experiments.smollm2 import countdown, default, hard
 from experiments.smollm2 import record as smollm2
 from experiments.smollm2.study import draw_training, means_table, rows_table
 
@@ -100,6 +100,7 @@ def pages() -> dict[Path, str]:
             "smollm2": smollm2_block(read(SMOLLM2)),
             "hard": rows_table(hard.STUDY) + means_table(hard.STUDY),
             "countdown": rows_table(countdown.STUDY) + means_table(countdown.STUDY),
+            "default": rows_table(default.STUDY) + means_table(default.STUDY),
         },
         "docs/outcomes.md": {"spellings": f"{rules.spelling_table()}\n"},
         "docs/outcome-measurements.md": {
