@@ -70,7 +70,7 @@ def measure(
     dtype, _ = preferred_dtype(place)
     inputs = _random_inputs(H, V, N, dtype, place)
     compiled = torch.compile(plain, fullgraph=True, dynamic=False)  # static shapes: its best case
-    losses = {"outcome_rl": fused, "plain PyTorch": plain, "plain PyTorch, torch.compile": compiled}
+    losses = {"outcome_rl": fused, "plain PyTorch": plain, "with torch.compile": compiled}
     rows, calls = {}, {PRODUCTS: _products(inputs)}
     few = Inputs(inputs.hidden[:CHECKED], inputs.weight, inputs.labels[:CHECKED], inputs.advantages[:CHECKED])
     true = gradients(plain, Inputs(few.hidden.double(), few.weight.double(), few.labels, few.advantages.double()))
@@ -81,24 +81,20 @@ def measure(
             )
             memory = peak_mib(partial(gradients, loss, inputs), place)
         except Exception as failure:  # noqa: BLE001 - out of memory, or no compiler: the row says so
-            rows[name] = [f"failed: {type(failure).__name__}", ""]
+            rows[name] = ["", f"failed: {type(failure).__name__}"]
             continue
         calls[name] = partial(gradients, loss, inputs)
         rows[name] = ["" if memory is None else f"{memory:,.0f}", f"{error:.1e}"]
     rounds = rounds or (30 if on_gpu else 15)
     times = interleaved_times(calls, place, warmups=5 if on_gpu else 2, rounds=rounds, seconds=math.inf, floor=PRODUCTS)
-    print(f"{N:,} tokens, hidden {H:,}, vocabulary {V:,}, {str(dtype).removeprefix('torch.')} on {place.type}\n")
+    print(f"{N:,} tokens, hidden {H:,}, vocabulary {V:,}, {str(dtype).removeprefix('torch.')} on {place.type}")
+    print("Forward and backward: median (20th to 80th percentile), the same over the")
+    print("matrix products (95 % interval), peak memory, error of the gradients.\n")
     print_table(
-        [
-            "forward and backward",
-            "ms (20th to 80th percentile)",
-            "over the products (95 %)",
-            "peak MiB",
-            "error of gradients",
-        ],
+        ["", "ms", "products", "MiB", "error"],
         [[name, *_shown(times.get(name)), *rows.get(name, ["", ""])] for name in (PRODUCTS, *losses)],
     )
-    print("In a checkout, `python -m bench.loss` compares with other libraries, and over more shapes.")
+    print("In a checkout, `python -m bench.loss` compares other libraries and more shapes.")
 
 
 def _random_inputs(H: int, V: int, N: int, dtype: torch.dtype, device: torch.device) -> Inputs:
