@@ -296,7 +296,7 @@ def test_another_field_is_audited(tmp_path: Path) -> None:
     }
     first = report["disagreements"][0]
     assert (first["answer"], first["correct"], first["kind"], first["samples"]) == ("5", False, "number", 2)
-    nested = [{**row, "samples": [s["answer"] for s in row["samples"]], "reward": [-1, 0, 0.6]} for row in rows[:1]]  # type: ignore[attr-defined]
+    nested = [{**row, "samples": [s["answer"] for s in row["samples"]], "reward": [-1, 0, 0.6]} for row in rows[:1]]
     nested[0]["samples"] = [r"\boxed{5}", r"\boxed{5}", r"\boxed{4}"]
     assert analyze_file(write_rows(tmp_path / "lists.jsonl", nested), against="reward")["agreeing"] == 3
 

@@ -101,7 +101,7 @@ def test_ks_up_to(n: int, ks: list[int]) -> None:
 )
 def test_impossible_counts_are_refused(n: object, c: object, k: object, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
-        pass_at_k(n, c, k)  # type: ignore[call-overload]
+        pass_at_k(n, c, k)
 
 
 def test_diff_at_k_refuses_invalid_class_sizes() -> None:

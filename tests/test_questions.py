@@ -13,7 +13,7 @@ def test_question_keys() -> None:
     with pytest.raises(ValueError, match="must not be blank"):
         question_key(" ")
     with pytest.raises(TypeError, match=r"got float 7\.0"):
-        question_key(7.0)  # type: ignore[arg-type]
+        question_key(7.0)
     with pytest.raises(TypeError, match="got bool"):
         question_key(True)
 

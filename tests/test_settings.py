@@ -128,7 +128,7 @@ def test_values_that_do_not_fit_are_refused(name: str, value: Any, error: type[E
 
 def test_a_section_of_another_type_is_refused() -> None:
     with pytest.raises(TypeError, match=r"run.inner must be a Inner; got \{'share': 1\}"):
-        check(Config(inner={"share": 1}), "run.")  # type: ignore[arg-type]
+        check(Config(inner={"share": 1}), "run.")
 
 
 @pytest.mark.parametrize(

@@ -33,14 +33,6 @@ def test_counts_and_bonuses_follow_the_values() -> None:
     assert explorer.counts.rule == explorer.matcher.rule == "function/outcome_functions:last_word/1"
 
 
-def test_functions_by_name_and_a_second_one_for_correctness() -> None:
-    explorer = Explorer(outcome="outcome_functions:length", is_correct="outcome_functions:divides")
-    scored = words(explorer, "a b", "a b c d", gold=None, rows=[{"number": 6}] * 2)
-    assert scored.correct.tolist() == [True, False]
-    assert scored.rewards.tolist() == [1, 0]
-    assert scored.metrics["outcomes/correct_rate"] == 0.5
-
-
 def test_spans_are_masked_and_their_lack_is_told_once() -> None:
     tokenizer = AutoTokenizer.from_pretrained(policy_dir())
     ids = tokenizer.encode("12 + 3", add_special_tokens=False)
@@ -112,18 +104,6 @@ def test_state_belongs_to_its_function(tmp_path: Path) -> None:
     for other in ("math", functions.length):
         with pytest.raises(ValueError, match="outcome_functions:last_word/1"):
             Explorer.load(tmp_path / "passed", outcome=other)
-
-
-def test_versions_keep_counts_apart(tmp_path: Path) -> None:
-    explorer = Explorer(outcome=functions.ranks)
-    words(explorer, "bb", "a", gold=None, correct=[True, False])
-    explorer.save(tmp_path / "state")
-    functions.ranks.version = "8"
-    try:
-        with pytest.raises(ValueError, match="ranks/7"):
-            Explorer.load(tmp_path / "state", outcome=functions.ranks)
-    finally:
-        functions.ranks.version = "7"
 
 
 def test_settings_that_do_not_fit() -> None:

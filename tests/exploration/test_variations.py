@@ -72,7 +72,6 @@ def test_without_a_method_the_recommended_one_and_a_named_one_alone() -> None:
         return config.adv_estimator, config.bonus
 
     recommended = re.search(r'\| `adv_estimator="(\w+)", bonus="(\w+)", coef=(.*)` \|', METHODS)
-    assert recommended is not None
     assert (*chosen(), str(ExplorationConfig().coef)) == recommended.groups()
     assert chosen(bonus="ucb") == ("grpo", "ucb")  # the paper's methods
     assert chosen(adv_estimator="pkpo(k=4)") == ("pkpo(k=4)", "none")

@@ -84,7 +84,7 @@ def test_values_come_back(tmp_path: Path) -> None:
 def test_an_error_leaves_the_old_file(tmp_path: Path) -> None:
     write_text(tmp_path / "x", "old")
     with pytest.raises(TypeError), atomic_file(tmp_path / "x") as scratch, scratch.open("w") as file:
-        file.writelines(["ne", 3])  # type: ignore[list-item]
+        file.writelines(["ne", 3])
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
     assert (tmp_path / "x").read_text() == "old"
 

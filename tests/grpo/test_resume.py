@@ -359,7 +359,6 @@ def test_other_versions_are_reported(
     build(config).close()
     assert caplog.messages == []
     checkpoint = latest_checkpoint(config.run_dir / "checkpoints")
-    assert checkpoint is not None
     state = json.loads((checkpoint / "state.json").read_text())
     state["made with"] |= {"PyTorch": "1.0", "threads": "64"}
     (checkpoint / "state.json").write_text(json.dumps(state))

@@ -97,8 +97,6 @@ def assert_same_run(run_dir: Path, other: Path) -> None:
     for stream in STREAMS:
         assert rows(run_dir, stream) == rows(other, stream), stream
     left, right = latest_checkpoint(run_dir / "checkpoints"), latest_checkpoint(other / "checkpoints")
-    assert left is not None
-    assert right is not None
     assert left.name == right.name
     assert files(left) == files(right)
     states = [json.loads((place / "state.json").read_text()) for place in (left, right)]

@@ -126,7 +126,6 @@ def interrupt(run: Path, settings: tuple[str, ...], chances: random.Random, whol
 def every_file(run: Path) -> dict[str, bytes]:
     """Return the files of the last checkpoint, apart from what names the machine and the time."""
     last = latest_checkpoint(run / "checkpoints")
-    assert last is not None
     paths = [path for path in sorted(last.rglob("*")) if path.is_file()]
     return {
         str(path.relative_to(last)): path.read_bytes() for path in paths if path.name not in ("state.json", "MANIFEST")

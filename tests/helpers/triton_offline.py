@@ -62,7 +62,7 @@ def _main(test_file: str, target_name: str) -> None:
         get_current_stream = staticmethod(lambda device: 0)
 
     torch.version.hip = None if is_nvidia else "offline"
-    driver.set_active(AbsentGpu())  # type: ignore[arg-type]
+    driver.set_active(AbsentGpu())
     compiled: list[Any] = []
     run = JITFunction.run
 

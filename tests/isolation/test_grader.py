@@ -254,7 +254,7 @@ def test_no_worker_outlives_its_parent(ending: str) -> None:
 @pytest.mark.parametrize(("name", "value"), [("workers", 0), ("timeout_s", 0.0), ("memory_mib", -1)])
 def test_arguments_must_be_positive(name: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"{name} must be positive; got {value}"):
-        MathVerifyPool(**{name: value})  # type: ignore[arg-type]
+        MathVerifyPool(**{name: value})
 
 
 def test_no_pair_gets_the_error_of_an_earlier_one(tmp_path: Path) -> None:

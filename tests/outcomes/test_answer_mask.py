@@ -116,7 +116,6 @@ def test_answer_in_context(tokenizer: PreTrainedTokenizerFast) -> None:
     ids = tokenizer.encode("so the answer is \\boxed{ 42 } 12 + 30 = 42", add_special_tokens=False)
     text = decode_completion(tokenizer, ids)
     answer = extract_answer(text)
-    assert answer is not None
     assert answer.text == "42"
     masked = [i for i, on in enumerate(mask_of(tokenizer, ids, answer)) if on]
     assert masked

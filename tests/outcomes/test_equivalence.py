@@ -109,4 +109,4 @@ def test_what_a_time_limit_cuts_has_no_answer_and_is_asked_again() -> None:
 
 def test_an_unknown_check_is_named() -> None:
     with pytest.raises(ValueError, match="equivalence must be 'math_verify' or a function"):
-        EquivalenceMatcher("sympy")  # type: ignore[arg-type]
+        EquivalenceMatcher("sympy")

@@ -108,13 +108,13 @@ def test_a_process_that_left_the_group_of_its_response_ends_with_it(tmp_path: Pa
 )
 def test_only_functions_of_a_module_can_be_isolated(function: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        isolated(function)  # type: ignore[arg-type]
+        isolated(function)
 
 
 @pytest.mark.parametrize(("name", "value"), [("timeout_s", 0.0), ("memory_mb", -1), ("workers", 0)])
 def test_limits_must_be_positive(name: str, value: float) -> None:
     with pytest.raises(ValueError, match="must be positive"):
-        isolated(outcome_functions.length, **{name: value})  # type: ignore[arg-type]
+        isolated(outcome_functions.length, **{name: value})
 
 
 def test_a_module_that_cannot_be_imported_raises(monkeypatch: pytest.MonkeyPatch) -> None:

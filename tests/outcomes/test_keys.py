@@ -385,7 +385,7 @@ def test_equivalent_names_the_argument(pair: tuple[Any, Any], named: str) -> Non
 
 def test_type_error_names_the_type() -> None:
     with pytest.raises(TypeError, match="answer must be a str; got NoneType"):
-        canonical_text(None)  # type: ignore[arg-type]
+        canonical_text(None)
 
 
 @pytest.mark.parametrize(

@@ -190,9 +190,9 @@ def test_invalid_arguments_are_named() -> None:
     with pytest.raises(
         TypeError, match=r"question_ids must be strings; got 7\.5 \(float\)\. Pass outcome_rl\.question_id"
     ):
-        matcher.classify([7.5], ["a"], ["1"])  # type: ignore[list-item]
+        matcher.classify([7.5], ["a"], ["1"])
     with pytest.raises(TypeError, match=r"None \(NoneType\)"):
-        matcher.classify(["q"], ["a"], [None])  # type: ignore[list-item]
+        matcher.classify(["q"], ["a"], [None])
 
 
 def test_progress_counts_votes(matcher: OutcomeMatcher) -> None:
@@ -205,7 +205,7 @@ def test_progress_counts_votes(matcher: OutcomeMatcher) -> None:
 def test_an_outcome_depends_on_its_text_alone(answers: list[str], rng: random.Random) -> None:
     """Not on other responses, the order, or what was classified before."""
     matcher = OutcomeMatcher()
-    matcher._pool.compare = lambda pairs, *_: ["equal"] * len(pairs)  # type: ignore[assignment, method-assign]
+    matcher._pool.compare = lambda pairs, *_: ["equal"] * len(pairs)
     outcomes = matcher.classify_answers(["q"] * len(answers), answers, ["6"] * len(answers))
     for answer, key, correct in zip(answers, outcomes.keys.tolist(), outcomes.correct.tolist(), strict=True):
         assert key == outcome_key(answer)

@@ -7,7 +7,7 @@ from outcome_rl.outcomes.functions import Failure, Outcome, found, wrapped
 
 
 def value(function: object, response: str, **example: object) -> object:
-    (result,) = wrapped(function).call([response], [example])  # type: ignore[arg-type]
+    (result,) = wrapped(function).call([response], [example])
     assert isinstance(result, Outcome), result
     return result.value
 
@@ -23,7 +23,6 @@ def value(function: object, response: str, **example: object) -> object:
 def test_letters(response: str) -> None:
     assert value(ready.multiple_choice, response) == "B"
     span = ready.multiple_choice(response, {})
-    assert span is not None
     assert response[span.start : span.end].upper() == "B"
 
 
@@ -63,7 +62,6 @@ def test_tool_calls_in_canonical_form() -> None:
         canonical,
     ):
         outcome = ready.tool_call(response, {})
-        assert outcome is not None
         assert outcome.value == canonical
         assert value(ready.tool_call, response[outcome.start : outcome.end]) == canonical
     assert value(ready.tool_call, '{"name": ') is None
@@ -102,4 +100,4 @@ def test_programs() -> None:
 @pytest.mark.parametrize("function", [ready.multiple_choice, ready.label, ready.tool_call, ready.final_state])
 @pytest.mark.timeout(20)  # 0.3 s at most where it was written; a quadratic search takes minutes
 def test_hostile_texts_take_bounded_time(function: object, piece: str) -> None:
-    found(function(piece * (100_000 // len(piece)), {}), 10**6)  # type: ignore[operator]
+    found(function(piece * (100_000 // len(piece)), {}), 10**6)

@@ -95,7 +95,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     """The figures of all charts."""
     figures: list[Figure] = []
 
-    class Kept(Figure):  # type: ignore[misc]  # matplotlib is not typed
+    class Kept(Figure):  # matplotlib is not typed
         def __init__(self, **options: Any) -> None:
             super().__init__(**options)
             figures.append(self)

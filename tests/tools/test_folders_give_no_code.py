@@ -11,7 +11,7 @@ from typing import Any, get_args, get_origin
 
 import pytest
 import torch
-import yaml  # type: ignore[import-untyped]
+import yaml
 from command_line import Result, invoke
 
 from outcome_rl import ExplorationConfig, Explorer, cli
@@ -69,7 +69,6 @@ def write(run: Path, name: str, value: Any) -> None:
 def bring_own_code(run: Path) -> None:
     """Let the model of a run's checkpoint have its own code."""
     checkpoint = latest_checkpoint(run / "checkpoints")
-    assert checkpoint is not None
     config = json.loads((checkpoint / "model" / "config.json").read_text())
     config["auto_map"] = {"AutoConfig": "canary.Config", "AutoModelForCausalLM": "canary.Model"}
     (checkpoint / "model" / "config.json").write_text(json.dumps(config))
@@ -173,7 +172,6 @@ MODELS: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("name", MODELS)
 def test_no_model_of_a_folder_brings_code(run: Path, name: str) -> None:
     checkpoint = latest_checkpoint(run / "checkpoints")
-    assert checkpoint is not None
     shutil.copy("canary.py", checkpoint / "model")
     MODELS[name](checkpoint / "model")
     seal_folder(checkpoint)
@@ -189,7 +187,6 @@ def test_a_pickle_in_place_of_a_file_is_not_loaded(run: Path) -> None:
     assert ran()
     Path("ran").unlink()
     checkpoint = latest_checkpoint(run / "checkpoints")
-    assert checkpoint is not None
     files = [path for path in run.rglob("*") if path.is_file() and path.name != MANIFEST]
     assert len(files) > 12
     for path in files:

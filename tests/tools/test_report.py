@@ -119,7 +119,6 @@ def test_the_table_has_each_run_on_each_data_set(finished: Path, tmp_path: Path)
         (run / "evaluations.jsonl").write_text("".join(json.dumps(row) + "\n" for row in changed))
     page = write_report(runs, tmp_path / "page.html").read_text()
     table = re.search(r"<h2>Base against trained</h2>.*?</table>", page, re.DOTALL)
-    assert table is not None
     text = " ".join(Page(table[0]).text.split())
     trained = [row for row in base if row["dataset"] == "toy:test"][-1]["pass_at_k"]
     for factor, run in enumerate(runs, start=1):
@@ -139,7 +138,6 @@ def test_runs_share_the_charts(finished: Path, two_steps: Path, tmp_path: Path) 
     assert str(finished) in text  # both are called run
     assert str(two_steps / "run") in text
     reward = re.search(r"Correct responses of the batch</figcaption>(<svg.*?</svg>)", page, re.DOTALL)
-    assert reward is not None
     assert {"#1f8bb8", "#d9576a"} <= set(re.findall(r"stroke: (#\w{6})", reward[1]))
 
 
@@ -208,7 +206,6 @@ def test_unsolved_questions_are_listed_with_their_wrong_answers(finished: Path, 
         explorer.save(folder / "checkpoints" / "global_step_1" / "exploration")
         history = find_unsolved(folder, {})
         assert not isinstance(history, str)
-        assert history is not None
         assert history.by_visits == [("2 to 3", 1, 0), ("8 to 15", 1, 1)]
         ((question_id, visits, without_answer, answers_found),) = history.questions
         assert (question_id, visits, without_answer) == ("stuck", 9, 1)

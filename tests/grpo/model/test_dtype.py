@@ -33,13 +33,13 @@ def test_auto_is_the_machines(fast: bool, caplog: pytest.LogCaptureFixture) -> N
 
 def test_a_chosen_dtype_stays(fast: bool) -> None:
     for name in ("float32", "bfloat16"):
-        config = ModelConfig(device="cpu", dtype=name)  # type: ignore[arg-type]
+        config = ModelConfig(device="cpu", dtype=name)
         assert with_dtype(config, "float32") is config
 
 
 @pytest.mark.parametrize("saved", ["float32", "bfloat16"])
 def test_a_run_keeps_its_dtype_and_says_so(fast: bool, saved: str, caplog: pytest.LogCaptureFixture) -> None:
-    assert with_dtype(ModelConfig(device="cpu"), saved).dtype == saved  # type: ignore[arg-type]
+    assert with_dtype(ModelConfig(device="cpu"), saved).dtype == saved
     differs = saved != ("bfloat16" if fast else "float32")
     assert [record.levelname for record in caplog.records] == ["WARNING"] * differs
     assert f"began in {saved}" in caplog.text or not differs

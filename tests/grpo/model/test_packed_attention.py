@@ -170,7 +170,7 @@ def test_flash_attention_is_given_ragged_sequences(
     name: str, load: Load, rollouts: list[Rollout], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = load(CONFIGS[name])
-    monkeypatch.setitem(sys.modules, "flash_attn", SimpleNamespace(flash_attn_varlen_func=flash_attn_varlen_func))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "flash_attn", SimpleNamespace(flash_attn_varlen_func=flash_attn_varlen_func))
     rows = [4, 3, 2, 0, 1, 5, 6, 7]
     batch = packed(rollouts, rows, share=True, layout="ragged")
     torch.testing.assert_close(policy.packed_hidden(batch), separate(policy, rollouts, rows), rtol=1e-4, atol=1e-5)
@@ -187,7 +187,7 @@ def test_flash_attention_is_for_half_precision_on_a_gpu(
     assert not packed_attention.can_use_flash_attention(gpu, torch.bfloat16)
     assert "flash_attn is installed but lacks flash_attn_varlen_func" in caplog.text
     packed_attention._has_flash_attention.cache_clear()
-    monkeypatch.setitem(sys.modules, "flash_attn", SimpleNamespace(flash_attn_varlen_func=flash_attn_varlen_func))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "flash_attn", SimpleNamespace(flash_attn_varlen_func=flash_attn_varlen_func))
     assert packed_attention.can_use_flash_attention(gpu, torch.bfloat16)
     packed_attention._has_flash_attention.cache_clear()
     monkeypatch.setattr(packed_attention, "_has_flash_attention", lambda: True)

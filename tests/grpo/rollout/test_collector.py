@@ -103,7 +103,7 @@ def test_groups_without_a_gradient_are_replaced(make_collector: Callable[..., Co
     collected = collector.collect(2)  # continues after the last batch, into the next epoch
     assert names(collected.samples) == ["solved too", "mixed again", "mixed", "solved"]
     assert texts(collected.batch) == [*SCRIPT["mixed again"], *SCRIPT["mixed"]]
-    assert len(set(collector.engine.seeds)) == 4  # type: ignore[attr-defined]
+    assert len(set(collector.engine.seeds)) == 4
 
 
 def test_everything_is_counted_before_anything_is_left_out(make_collector: Callable[..., Collector]) -> None:
@@ -148,7 +148,7 @@ def test_a_group_that_is_left_out_of_the_loss_is_replaced(make_collector: Callab
     def cut_off(*arguments: Any) -> list[Rollout]:
         return [one._replace(token_ids=one.token_ids[:-1]) for one in generate(*arguments)]  # without their end tokens
 
-    collector.engine.generate = cut_off  # type: ignore[method-assign]
+    collector.engine.generate = cut_off
     collected = collector.collect(0)
     assert any(sample.advantage for sample in collected.samples)
     assert collected.batch == []
@@ -164,7 +164,6 @@ def test_responses_sampled_ahead_keep_their_support(make_collector: Callable[...
     saved = json.loads(json.dumps(collector.pending_responses()))
     saved["responses"][0] = saved["responses"][0][:2]  # as an older version saved it
     collector.restore_pending(saved)
-    assert collector.pending is not None
     assert [one.kept for one in collector.pending()] == [None, *(one.kept for one in rollouts[1:])]
 
 
@@ -193,7 +192,7 @@ def test_an_engine_that_dies_leaves_a_partial_step(calls: int, make_collector: C
         left -= 1
         return generate(*arguments)
 
-    collector.engine.generate = mortal  # type: ignore[method-assign]
+    collector.engine.generate = mortal
     with pytest.raises(EngineDied):
         collector.collect(2)
     assert collector.counted == 2 + calls  # what the first batch of the step brought is counted

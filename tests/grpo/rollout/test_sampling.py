@@ -98,7 +98,7 @@ def test_logits_are_warped_as_generate_warps_them(settings: dict[str, float]) ->
     from transformers import GenerationConfig, GPT2Config, GPT2LMHeadModel
 
     logits = torch.randn(6, 30, generator=torch.Generator().manual_seed(0))
-    sampling = SamplingConfig(**settings)  # type: ignore[arg-type]
+    sampling = SamplingConfig(**settings)
     config = GenerationConfig(
         do_sample=True, temperature=sampling.temperature, top_k=max(sampling.top_k, 0), top_p=sampling.top_p
     )

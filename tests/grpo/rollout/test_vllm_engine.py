@@ -124,7 +124,7 @@ def test_kept_tokens_that_vllm_did_not_return_are_an_error() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_weights_are_handed_over_as_published(dtype: str, tmp_path: Path) -> None:
-    policy = Policy.load(ModelConfig(path="toy", device="cpu", dtype=dtype))  # type: ignore[arg-type]
+    policy = Policy.load(ModelConfig(path="toy", device="cpu", dtype=dtype))
     policy.save(tmp_path)
     written = load_file(tmp_path / "model.safetensors")
     published = load_file(policy_dir() / "model.safetensors")

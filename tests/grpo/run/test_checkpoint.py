@@ -23,7 +23,7 @@ from outcome_rl.grpo.run.checkpoint import (
 from outcome_rl.tools.find_model import find_model
 
 
-def fill_with(text: str):  # type: ignore[no-untyped-def]
+def fill_with(text: str):
     def fill(folder: Path) -> None:
         (folder / "model").mkdir()
         (folder / "model" / "weights").write_text(text)

@@ -50,7 +50,7 @@ class Service:
         assert (name, step_metric) == ("*", "step")
 
     def log(self, figures: dict[str, float], step: int | None = None) -> None:
-        self.logged.append((figures, figures["step"] if step is None else step))  # type: ignore[arg-type]
+        self.logged.append((figures, figures["step"] if step is None else step))
 
     def finish(self) -> None:
         self.finished += 1

@@ -68,7 +68,7 @@ def mismatch(metrics: dict[str, float]) -> dict[str, float]:
 
 def assert_gradient_of(loss: torch.Tensor, wanted: Policy, policy: Policy, atol: float = 1e-8) -> None:
     """The gradients of a policy are those that a loss has in another one with its weights."""
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     for ours, theirs in zip(policy.model.parameters(), wanted.model.parameters(), strict=True):
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-5, atol=atol)
 
@@ -125,7 +125,6 @@ def test_the_gradient_of_truncated_sampling(base: Policy, make_config: MakeConfi
     loss = torch.zeros((), dtype=torch.float64)
     for sample in batch:
         logits = plain_logits(wanted, sample) / 1.5
-        assert sample.rollout.kept is not None
         for position, (token, kept) in enumerate(zip(sample.rollout.token_ids, sample.rollout.kept, strict=True)):
             if bool(outside_answer(sample)[position]):
                 logp = logits[position, token] - logits[position, list(kept)].logsumexp(dim=0)
@@ -357,7 +356,7 @@ def test_bfloat16_follows_the_gradient_of_float32(
         logps = torch.log_softmax(plain_logits(eager, sample).float(), dim=-1)
         logps = logps.gather(1, torch.tensor(sample.rollout.token_ids)[:, None])[outside_answer(sample), 0]
         loss = loss - (sample.advantage + sample.bonus) * logps.sum() / num_tokens(batch)
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     plain = torch.cat([p.grad.float().flatten() for p in eager.model.parameters()])
     # Not further from float32 than PyTorch's own bfloat16, which rounds as often.
     assert 0 < (half - full).norm() < 1.05 * (plain - full).norm()
@@ -399,7 +398,6 @@ def test_a_token_loss_may_be_named_by_its_module(
     settings = (make_config("actor.grad_clip=1e9", "actor.kl_loss_coef=0", f"actor.loss_mode={mode}") for mode in modes)
     (one, _), (two, _) = (stepped(base, config, grouped, steps=1) for config in settings)
     for once, twice in zip(one.model.parameters(), two.model.parameters(), strict=True):
-        assert once.grad is not None
         torch.testing.assert_close(2 * once.grad, twice.grad)
 
 
@@ -462,7 +460,6 @@ def test_a_mini_batch_that_is_not_finite_leaves_the_earlier_steps(
 
 def test_the_reference_can_be_offloaded(base: Policy, batch: list[Sample], make_config: MakeConfig) -> None:
     updater = Updater(clone(base), make_config("actor.ref_param_offload=true"), total_steps=10)
-    assert updater.reference is not None
     moves: list[Any] = []
     real = updater.reference.model.to
     updater.reference.model.to = lambda *where: (moves.append(*where), real(*where))

@@ -66,7 +66,7 @@ def attention(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     kind: str = request.param
     if kind == "flash-attn":
         package = ModuleType("flash_attn")
-        package.flash_attn_varlen_func = flash_attention  # type: ignore[attr-defined]
+        package.flash_attn_varlen_func = flash_attention
         monkeypatch.setitem(sys.modules, "flash_attn", package)
         monkeypatch.setattr(policy_module, "can_use_flash_attention", lambda device, dtype: True)
     return kind
@@ -110,7 +110,6 @@ def test_a_step_waits_for_each_gradient_norm_and_once_for_the_metrics(
     for _ in range(2):
         assert ledger_of(lambda ledger: updater.step(batch)).waits == ["item"] * numbers_read + ["to host"]
     for parameter in updater.weights.parameters:
-        assert parameter.grad is not None
         assert parameter.dtype == parameter.grad.dtype == torch.float32
 
 

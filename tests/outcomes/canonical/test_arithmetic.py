@@ -128,7 +128,7 @@ def test_an_irrational_number_is_no_rational() -> None:
     ],
     ids=range(9),
 )
-def test_what_is_too_large_or_would_be_keyed_by_noise_is_refused(operation) -> None:  # type: ignore[no-untyped-def]
+def test_what_is_too_large_or_would_be_keyed_by_noise_is_refused(operation) -> None:
     with pytest.raises(TooLarge):
         operation()
 
@@ -146,7 +146,7 @@ def test_what_is_too_large_or_would_be_keyed_by_noise_is_refused(operation) -> N
     ],
     ids=range(7),
 )
-def test_what_has_no_value_is_undefined(operation) -> None:  # type: ignore[no-untyped-def]
+def test_what_has_no_value_is_undefined(operation) -> None:
     with pytest.raises(Undefined):
         operation()
 

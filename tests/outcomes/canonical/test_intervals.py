@@ -48,7 +48,7 @@ def test_sets_have_one_key_exactly_if_they_have_the_same_members(a: RealSet, b: 
 
 
 @given(st.lists(INTERVALS, max_size=4), st.randoms())
-def test_the_order_of_a_union_does_not_matter(parts: list[RealSet], rng) -> None:  # type: ignore[no-untyped-def]
+def test_the_order_of_a_union_does_not_matter(parts: list[RealSet], rng) -> None:
     shuffled = rng.sample(parts, len(parts))
     assert union(parts) == union(shuffled)
 
