@@ -173,11 +173,11 @@ class _Reader:
         fields = ", ".join(role_and_field for role_and_field, _ in self._used.most_common())
         found = [f"read as {self._tool or 'rows of samples'} ({fields})"]
         if self.skipped:
-            found.append(f"{self.skipped} null samples were skipped")
+            found.append(f"null samples, which are skipped: {self.skipped}")
         if self.joined:
-            found.append(f"{self.joined} rows share the id of an earlier row, and count as samples of its question")
+            found.append(f"rows with the id of an earlier row, which count as samples of its question: {self.joined}")
         if self.unlabelled and any(label is not None for one in self.questions.values() for label in one.labels):
-            found.append(f"{self.unlabelled} samples have no label, and are not compared")
+            found.append(f"samples without a label, which are not compared: {self.unlabelled}")
         return found
 
     def _named(self, role: str, row: Mapping[str, Any]) -> str:

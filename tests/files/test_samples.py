@@ -196,7 +196,7 @@ def test_what_a_user_should_know_is_said(tmp_path: Path) -> None:
     first, *others = file.remarks
     assert "samples: samples" in first
     assert "id: id" in first
-    assert [text.split()[0] for text in others] == ["1", "1", "3"]  # nulls, joined rows, samples without a label
+    assert [text.split(": ")[-1] for text in others] == ["1", "1", "3"]  # nulls, joined rows, samples without a label
     report = analyze_file(tmp_path / "rows.jsonl").report
     assert (report["labelled"], report["agreeing"]) == (1, 1)
     assert report["questions_at_k"] == {"1": 2, "2": 1}

@@ -117,6 +117,7 @@ def test_outcome_functions_get_the_rows_of_the_data(tmp_path: Path) -> None:
         (("toy", "--data", "missing.jsonl"), "data file missing.jsonl does not exist"),
         (("toy", "rollout.m=3"), "unknown config key 'rollout.m'"),
         (("toy", "--config", "embeded"), "no configuration file embeded; give a YAML file or one of the presets"),
+        (("toy", "--config", "toys"), "did you mean 'toy'?"),
     ],
 )
 def test_errors_are_one_line_and_status_2(

@@ -34,7 +34,7 @@ def loss_of(logits_NV: Tensor, batch: TokenBatch) -> Tensor:
 
 
 def test_kl_penalties_by_hand() -> None:
-    """Of a policy twice and half as likely as the reference: log-ratios ref - lp of -ln 2 and ln 2."""
+    """The policy is twice, then half as likely as the reference: log-ratios ref - lp of -ln 2 and ln 2."""
     logps, ref = vec(math.log(0.5), math.log(0.25)), vec(math.log(0.25), math.log(0.5))
     expected = {
         "k1": [math.log(2), -math.log(2)],

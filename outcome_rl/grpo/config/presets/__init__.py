@@ -20,8 +20,11 @@ def find_config(source: str, folder: Path) -> Path:
     if path.suffix not in (".yaml", ".yml") and preset.is_file():
         return preset
     if not path.is_file():
+        from outcome_rl_kernels.checks import did_you_mean  # with PyTorch, which `--help` does not need
+
+        names = preset_names()
         raise FileNotFoundError(
             f"no configuration file {path}{' (a folder)' * path.is_dir()}; give a YAML file or one of the presets: "
-            f"{', '.join(preset_names())}"
+            f"{', '.join(names)}{did_you_mean(source, names)}"
         )
     return path
