@@ -233,6 +233,7 @@ LOOK_ALIKES = [
     (r"x=1,2; y=3,4", r"x=3,4; y=1,2"),
     (r"\pm 1\frac{1}{2}", r"\pm \frac12"),
     (r"3 \times 2\frac{1}{2}", r"3"),
+    (r"\lfloor 2\frac12 \rfloor", r"1"),
     (r"2 s t", r"2"),
     (r"\operatorname{Re}(z)^2", r"\operatorname{Re}(z^2)"),
     (r"2\operatorname{cis}(\frac{\pi}{3})", r"\operatorname{cis}(\frac{2\pi}{3})"),

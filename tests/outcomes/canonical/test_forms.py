@@ -146,6 +146,7 @@ def test_an_equation_is_the_same_times_a_number(a: int, b: int, c: int, factor: 
     ("text", "label"),
     [
         ("x_1'", "x_1'"),
+        ("f(x)", "f(x)"),
         ("AB", "AB"),
         (r"\angle{ABC}", None),
         (r"\text{Total cost}", "Total cost"),
@@ -158,6 +159,7 @@ def test_an_equation_is_the_same_times_a_number(a: int, b: int, c: int, factor: 
         (r"\frac{AB}{CD}", "AB/CD"),
         ("ab", None),
         (r"\sin x", None),
+        ("", None),
     ],
 )
 def test_labels(text: str, label: str | None) -> None:

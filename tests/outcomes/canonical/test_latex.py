@@ -11,6 +11,7 @@ from outcome_rl.outcomes.canonical.latex import plain_latex, unwrap_text
     ("answer", "plain"),
     [
         (r"$\left( \dfrac{1}{2},\, x^{2} \right)$.", r"(\frac12,x^2)"),
+        (r"\[ \tfrac{ab}{c} \]", r"\frac{ab}c"),
         (r"{{a+b}}", "a+b"),
         (r"{a}{b}", "ab"),
         (r"\pi{r}", r"\pi r"),
