@@ -23,7 +23,7 @@ from torch import Tensor
 
 from outcome_rl_kernels.checks import is_readable
 from outcome_rl_kernels.loss.losses import is_built_in, token_loss_of
-from outcome_rl_kernels.loss.ratios import bounded, importance_ratios, is_bounded
+from outcome_rl_kernels.loss.ratios import bounded, clip, importance_ratios, is_bounded
 from outcome_rl_kernels.loss.types import LossInputs, LossSettings, TokenBatch
 
 
@@ -104,7 +104,7 @@ def kl_divergence(logps: Tensor, ref_logps: Tensor, settings: LossSettings) -> T
         kl = 0.5 * log_ratios.square()
     else:
         kl = torch.expm1(log_ratios) - log_ratios
-    return kl if settings.kl_clamp is None else kl.clamp(-settings.kl_clamp, settings.kl_clamp)
+    return kl if settings.kl_clamp is None else clip(kl, -settings.kl_clamp, settings.kl_clamp)
 
 
 def _kl_term(logps: Tensor, ref_logps: Tensor, inputs: LossInputs) -> Tensor:

@@ -14,13 +14,21 @@ def exp(x: Tensor) -> Tensor:
     return torch.expm1(x) + 1 if x.dtype == torch.float64 else torch.exp(x)  # in float32, e^-17 is lost beside 1
 
 
+def clip(x: Tensor, low: float, high: float) -> Tensor:
+    """Return x within bounds, with derivative 1 from one to the other and 0 beyond, as our kernels have it.
+
+    At a bound itself, that of `torch.clamp` depends on the version: 1 before PyTorch 2.15, and now 0 or a half.
+    """
+    return torch.where(x < low, low, torch.where(x > high, high, x))
+
+
 def bounded(log_ratios: Tensor, settings: LossSettings) -> Tensor:
-    """Return log-ratios within +-`log_ratio_clamp`; those beyond the bound have gradient 0, as of `torch.clamp`.
+    """Return log-ratios within +-`log_ratio_clamp`; those beyond the bound have gradient 0.
 
     Every log-ratio passes here before its exponential: an infinite ratio times the gradient 0 of a branch that a clip
     did not select is NaN, in every weight, although the loss is finite.
     """
-    return log_ratios.clamp(-settings.log_ratio_clamp, settings.log_ratio_clamp)
+    return clip(log_ratios, -settings.log_ratio_clamp, settings.log_ratio_clamp)
 
 
 def is_bounded(logps: Tensor, other_logps: Tensor, settings: LossSettings) -> Tensor:
@@ -55,7 +63,7 @@ def clipped_surrogate(ratios: Tensor, inputs: LossInputs) -> Tensor:
     advantages, settings = inputs.advantages, inputs.settings
     if inputs.old_logps is None:  # the ratio is 1, within every bound
         return -ratios * advantages
-    clipped = ratios.clamp(1 - settings.epsilon_low, 1 + settings.epsilon_high)
+    clipped = clip(ratios, 1 - settings.epsilon_low, 1 + settings.epsilon_high)
     losses = -torch.minimum(ratios * advantages, clipped * advantages)
     if settings.delta is None:
         return losses

@@ -22,6 +22,7 @@ from outcome_rl_kernels.loss.losses import register_token_loss
 from outcome_rl_kernels.loss.losses.sapo import sapo
 from outcome_rl_kernels.loss.losses.vespo import vespo
 from outcome_rl_kernels.loss.ratios import (
+    clip,
     clipped_surrogate,
     importance_ratios,
     is_clipped,
@@ -129,6 +130,15 @@ OBJECTIVES = {
     "vespo": vespo_objective,
     "reinforce": reinforce,
 }
+
+
+def test_a_bound_is_within_the_bounds() -> None:
+    """Whatever `torch.clamp` does there: its derivative at a bound changed in PyTorch 2.15."""
+    x = torch.tensor([0.7, 0.8, 1.0, 1.2, 1.3, math.nan], requires_grad=True)
+    found = clip(x, 0.8, 1.2)
+    found.nansum().backward()
+    torch.testing.assert_close(found, torch.tensor([0.8, 0.8, 1.0, 1.2, 1.2, math.nan]), equal_nan=True)
+    assert x.grad[:5].tolist() == [0.0, 1.0, 1.0, 1.0, 0.0]
 
 
 def test_every_built_in_has_its_formula_here() -> None:
