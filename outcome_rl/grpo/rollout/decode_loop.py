@@ -9,6 +9,7 @@
 """
 
 from collections.abc import Sequence
+from inspect import signature
 from itertools import pairwise
 from typing import Any, cast
 
@@ -16,11 +17,14 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
+from transformers.masking_utils import create_causal_mask
 
 from outcome_rl.grpo.config.schema import SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.sampling import draw, uniforms, warper
 from outcome_rl.grpo.types import Prompts, Rollout
+
+_CACHE = "cache" if "cache" in signature(create_causal_mask).parameters else "past_key_values"  # before 5.24
 
 CHECK_EVERY = 8  # tokens, on a GPU, because each check synchronises; on the CPU a check is free
 
@@ -183,9 +187,9 @@ class _TokenStream:
             input_ids=ids,
             attention_mask=mask,
             position_ids=self.positions,
-            past_key_values=self.cache,
             use_cache=True,
             logits_to_keep=1,
+            **{_CACHE: self.cache},
         )
         return cast(Tensor, output.logits[:, -1])
 
