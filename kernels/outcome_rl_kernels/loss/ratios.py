@@ -19,7 +19,10 @@ def clip(x: Tensor, low: float, high: float) -> Tensor:
 
     At a bound itself, that of `torch.clamp` depends on the version: 1 before PyTorch 2.15, and now 0 or a half.
     """
-    return torch.where(x < low, low, torch.where(x > high, high, x))
+    if not x.requires_grad:
+        return x.clamp(low, high)
+    clamped = x.detach().clamp(low, high)
+    return torch.where(clamped == x, x, clamped)
 
 
 def bounded(log_ratios: Tensor, settings: LossSettings) -> Tensor:

@@ -103,9 +103,9 @@ def _row_statistics(
     is_valid = (label >= 0) & (label < vocabulary)
     label_logit = tl.load(row_ptr + label, mask=is_valid, other=float("-inf")).to(tl.float32)
     lane = tl.where(is_valid & (label < whole), label % BLOCK_V // LOAD_V, -1).to(tl.int32)
-    first = tl.where(lane >= 0, lane * LOAD_V, whole) + tl.arange(0, LOAD_V)
+    first = lane * LOAD_V + tl.arange(0, LOAD_V)
     again = (tl.arange(0, BLOCKS) * BLOCK_V)[:, None] + first[None, :]
-    is_other = (again < whole) & (again != label)
+    is_other = (again < tl.where(lane >= 0, whole, -LOAD_V)) & (again != label)
     x = tl.load(row_ptr + again, mask=is_other, other=float("-inf")).to(tl.float32)
     maximum = tl.maximum(tl.max(maxima, axis=0), label_logit)
     if HAS_TAIL:
