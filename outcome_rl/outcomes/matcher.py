@@ -142,9 +142,11 @@ class OutcomeMatcher(OutcomeKind):
         )
 
     def _bad_golds(self, batch: Batch, golds: Sequence[str]) -> dict[str, str]:
-        blank = {id_: gold for id_, gold in zip(batch.question_ids, golds, strict=True) if not canonical_text(gold)}
+        gold_of = dict(zip(batch.question_ids, golds, strict=True))
         return super()._bad_golds(batch, golds) | {
-            question_id: f"the gold answer {gold!r} is empty" for question_id, gold in blank.items() if gold
+            question_id: f"the gold answer {gold!r} is empty"
+            for question_id, gold in gold_of.items()
+            if gold and not canonical_text(gold)
         }
 
     def _correct(
