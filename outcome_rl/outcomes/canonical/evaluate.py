@@ -69,7 +69,8 @@ class Evaluator:
 
     def key(self, tree: Tree) -> str:
         """Return the key of an expression: of its value if it has no variables or is constant, else of the function."""
-        return number_key(self.value(tree, 0)) if self._is_constant(tree) else self.ratio_key("f", tree, _ONE)
+        keys = list(map(rounded, self.values(tree))) if names_in(tree) else []
+        return function_key("f", keys) if len(set(keys)) > 1 else number_key(self.value(tree, 0))
 
     def number(self, tree: Tree) -> Number:
         """Return the value of an expression without variables, for which no rule is needed."""
@@ -80,8 +81,8 @@ class Evaluator:
             self._has_variables = True
 
     def ratio_key(self, tag: str, tree: Tree, scale: Number) -> str:
-        """Return the key of a function over a number: the hash of its values at all points."""
-        return f"{tag}:{blake2b(';'.join(self._profile(tree, scale)).encode(), digest_size=16).hexdigest()}"
+        """Return the key of a function over a number."""
+        return function_key(tag, self._profile(tree, scale))
 
     def values(self, tree: Tree) -> list[Number]:
         """Return the values at all points."""
@@ -264,6 +265,11 @@ def _is_joined(tree: Tree) -> bool:
 
 def _holds_joined(tree: Tree) -> bool:
     return isinstance(tree, Product) and any(map(_is_joined, tree.parts))
+
+
+def function_key(tag: str, keys: list[str]) -> str:
+    """Return the key of a function with these keys at the points."""
+    return f"{tag}:{blake2b(';'.join(keys).encode(), digest_size=16).hexdigest()}"
 
 
 @lru_cache(maxsize=4096)
