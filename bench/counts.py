@@ -1,4 +1,4 @@
-"""Time the count table and group_advantages, compared with a dictionary, numpy, and copies between GPU and host.
+"""Time the count table and group_advantages, compared with a dictionary, and with copies between GPU and host.
 
     python -m bench.counts [--quick]
 
@@ -123,32 +123,6 @@ class DictTable:
         return before
 
 
-class NumpyTable:
-    """Open addressing with one vectorised probe of all rows at a time; room for twice the pairs given."""
-
-    def __init__(self, keys: Pairs) -> None:
-        slots = 1 << (4 * len(keys[0])).bit_length()
-        self.shift = np.uint64(65 - slots.bit_length())
-        self.questions, self.outcomes, self.counts = (np.zeros(slots, dtype=np.int64) for _ in range(3))
-        self.observe(*keys)
-
-    def observe(self, questions: Tensor, outcomes: Tensor) -> NDArray[np.int64]:
-        q, o = questions.numpy(), outcomes.numpy()
-        place = (mix64(mix64(q.view(np.uint64)) + o.view(np.uint64)) >> self.shift).astype(np.int64)
-        seeking = np.arange(len(q))
-        while len(seeking) > 0:
-            at = place[seeking]
-            empty = seeking[self.counts[at] == 0]
-            self.questions[place[empty]], self.outcomes[place[empty]] = q[empty], o[empty]  # the last of several wins
-            self.counts[place[empty]] = -1
-            seeking = seeking[(self.questions[at] != q[seeking]) | (self.outcomes[at] != o[seeking])]
-            place[seeking] = (place[seeking] + 1) % len(self.counts)
-        before = np.maximum(self.counts[place], 0)
-        self.counts[place] = before
-        np.add.at(self.counts, place, 1)
-        return before
-
-
 class DictSteps:
     """group_advantages with UCB-Con as a loop over a dictionary."""
 
@@ -174,11 +148,11 @@ class DictSteps:
 
 
 def observe(tables: Iterable[int], batches: Iterable[int], rounds: int) -> list[Row]:
-    """Time the native table, numpy and a dictionary on batches of several lengths."""
+    """Time the table and a dictionary on batches of several lengths."""
     results = []
     for entries in tables:
         keys = keys_of(np.arange(entries, dtype=np.uint64))
-        baselines: dict[str, Any] = {"native": filled(entries, impl="native"), "numpy": NumpyTable(keys)}
+        baselines: dict[str, Any] = {"ours": filled(entries)}
         if entries <= 10**6:  # ten million tuples are gigabytes
             baselines["dict"] = DictTable(keys)
         results += [observe_batches(entries, baselines, rows, rounds if rows < 10**5 else 3) for rows in batches]
@@ -201,16 +175,16 @@ def _observe(table: Any, pairs: Pairs) -> Any:
 
 
 def observe_by_load(load: float, log2_slots: int, rounds: int) -> Row:
-    """Time the native table on known pairs, at a load of up to where it grows."""
+    """Time the table on known pairs, at a load of up to where it grows."""
     entries = int(load * 2**log2_slots)
-    counts = filled(entries, capacity=2**log2_slots, impl="native")
+    counts = filled(entries, capacity=2**log2_slots)
     seeds = itertools.count()
     times = medians(
-        {"native": lambda pairs: counts.observe(*pairs)},
+        {"ours": lambda pairs: counts.observe(*pairs)},
         rounds,
         prepare=lambda: keys_of(np.random.default_rng(next(seeds)).integers(0, entries, 16384).astype(np.uint64)),
     )
-    return {"slots": 2**log2_slots, "load": load, "rows": 16384, "native_us": times["native"]}
+    return {"slots": 2**log2_slots, "load": load, "rows": 16384, "ours_us": times["ours"]}
 
 
 def step_of(entries: int, generator: np.random.Generator, outcomes_of: range = range(9), groups: int = B) -> Step:
@@ -230,27 +204,27 @@ def advantages(step: Step, counts: OutcomeCounts) -> tuple[Tensor, Tensor]:
 
 
 def group_step(entries: int, rounds: int) -> Row:
-    """Time one step's advantages: with the native table, of which `observe` is a part, and a loop over a dictionary."""
-    table, counted = filled(entries, impl="native"), filled(entries, impl="native")
+    """Time one step's advantages: with the table, of which `observe` is a part, and a loop over a dictionary."""
+    table, counted = filled(entries), filled(entries)
     calls: dict[str, Callable[[Any], Any]] = {
-        "native": lambda step: advantages(step, table),
+        "ours": lambda step: advantages(step, table),
         "observe": lambda step: counted.observe(step.questions, step.outcomes),
         "dict": DictSteps(keys_of(np.arange(entries, dtype=np.uint64))),
     }
     generator = np.random.default_rng(0)
     check = step_of(entries, generator)
-    torch.testing.assert_close(calls["native"](check), calls["dict"](check), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(calls["ours"](check), calls["dict"](check), atol=1e-5, rtol=1e-5)
     times = medians(calls, rounds, prepare=lambda: step_of(entries, generator))
     return {"entries": entries} | against_first(times)
 
 
 def whole_table(entries: int, rounds: int) -> Row:
     """Time the operations on every entry: growth, sorting, snapshots."""
-    counts = filled(entries, capacity=2 * entries, impl="native")
+    counts = filled(entries, capacity=2 * entries)
     questions, outcomes, *_ = counts.items()
 
     def nearly_full() -> tuple[OutcomeCounts, Tensor]:
-        table = OutcomeCounts(capacity=5 * entries // 3, impl="native")
+        table = OutcomeCounts(capacity=5 * entries // 3)
         table.observe(questions, outcomes)
         return table, torch.arange(int(0.6 * table.table.slot_count) - entries + 1)  # type: ignore[attr-defined]
 
@@ -262,7 +236,7 @@ def whole_table(entries: int, rounds: int) -> Row:
                 "items": lambda _: counts.items(),
                 "items by np.lexsort": lambda _: np.lexsort((outcomes.numpy(), questions.numpy())),
                 "save": lambda _: counts.save(path),
-                "load": lambda _: OutcomeCounts.load(path, impl="native"),
+                "load": lambda _: OutcomeCounts.load(path),
             },
             rounds,
         )
@@ -279,7 +253,7 @@ def scale(entries: int) -> Row:
     """Measure a table that grew to its size: memory, the paper's batch, save and load."""
     idle = peak_mib()
     start = time.perf_counter()
-    counts = filled(entries, impl="native")
+    counts = filled(entries)
     row: Row = {"entries": entries, "fill_s": time.perf_counter() - start, "fill_peak_mib": peak_mib() - idle}
     row["table_mib"] = status_kib("VmRSS") // 1024 - idle
     seeds = itertools.count()
@@ -293,7 +267,7 @@ def scale(entries: int) -> Row:
         row["file_mib"] = path.stat().st_size / 2**20
         del counts
         start = time.perf_counter()
-        loaded = OutcomeCounts.load(path, impl="native")
+        loaded = OutcomeCounts.load(path)
         row |= {"load_s": time.perf_counter() - start, "load_peak_mib": peak_mib() - idle}
         if len(loaded) != size:
             raise RuntimeError(f"a table of {size} pairs came back with {len(loaded)}")

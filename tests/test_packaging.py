@@ -185,7 +185,7 @@ def test_an_editable_installation_has_the_library_beside_the_code(source):
         assert not gone.exists()
         if present:
             assert obstacle_of(source / "kernels") == "None"
-            with (source / "kernels/csrc/count_table.cpp").open("a") as file:
+            with (source / "kernels/csrc/support.cpp").open("a") as file:
                 file.write("// changed after the library was built\n")
             assert "_native.so was built from other sources" in obstacle_of(source / "kernels")
 

@@ -1,5 +1,5 @@
 // The exported functions are plain C, called by ctypes, so no exception may leave them. Arrays are contiguous, aligned to
-// their elements and checked by the caller. One thread at a time may use a table.
+// their elements and checked by the caller.
 // A library whose sources are not those of the checkout, or of the wheel, is refused when it is loaded (sources.cpp).
 
 #pragma once

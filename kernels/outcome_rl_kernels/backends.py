@@ -1,7 +1,8 @@
 """Choice of the implementation that runs an op here, with the reason.
 
-Every op takes `impl`: "reference" is plain PyTorch, "native" is C++ on the CPU, "triton" is for a GPU. "auto" takes the
-fast implementation for the device where it can run, else the reference. An explicit choice that cannot run raises.
+Every op takes `impl`: "reference" is plain PyTorch (for counts NumPy), "native" is C++ on a CPU, "triton" is for GPUs.
+"auto" takes the fast implementation for the device where it can run, else the reference. An explicit choice that cannot
+run raises.
 
 The native library is optional: C++ behind a plain C interface, built by CMake, shipped next to this file and loaded on
 first use, unless it was built from other sources. `OUTCOME_RL_NATIVE=0` switches it off.
@@ -28,14 +29,14 @@ Backend = Literal["reference", "native", "triton"]
 Impl = Literal["auto", "reference", "native", "triton"]
 
 _IMPLS: tuple[Impl, ...] = ("auto", "reference", "native", "triton")
-# Dtypes that the fast implementations of each op accept; the reference takes any dtype.
+# The fast implementations of each op with the dtypes that they accept; the reference takes any dtype.
 _Dtypes = dict[str, tuple[torch.dtype, ...]]
 _ROWS: _Dtypes = {"native": (torch.float32, torch.bfloat16), "triton": (torch.float32, torch.bfloat16, torch.float16)}
 _DTYPES: dict[str, _Dtypes] = {
     "linear_policy_loss": _ROWS,
     "policy_loss": _ROWS,
     "linear_logprobs": _ROWS,
-    "OutcomeCounts": {},
+    "OutcomeCounts": {"triton": (torch.int64,)},
 }
 
 _PATH = Path(__file__).with_name("_native.so")
@@ -47,15 +48,6 @@ _LOGIT_ROWS = (_INT32, _POINTER, _POINTER, _POINTER, _INT64, _INT64, _FLOAT)
 # name: (result, *arguments), as declared in csrc
 _FUNCTIONS = {
     "advise_huge_pages": (None, _POINTER, _INT64),
-    "count_table_create": (_POINTER, _INT32),
-    "count_table_destroy": (None, _POINTER),
-    "count_table_size": (_INT64, _POINTER),
-    "count_table_total": (_INT64, _POINTER),
-    "count_table_slot_count": (_INT64, _POINTER),
-    "count_table_observe": (_BOOL, *[_POINTER] * 6, _INT64, _INT64),
-    "count_table_add": (_BOOL, *[_POINTER] * 5, _INT64),
-    "count_table_lookup": (None, *[_POINTER] * 5, _INT64, _INT64),
-    "count_table_entries": (None, *[_POINTER] * 5),
     "row_statistics": (None, *_LOGIT_ROWS, _POINTER, _INT32),
     "row_gradients": (None, *_LOGIT_ROWS, *[_POINTER] * 4, _INT32),
     "sample_gradients": (
@@ -125,7 +117,7 @@ def native_obstacle() -> str | None:
     """Say why the native library cannot be used; None where it can."""
     if os.environ.get("OUTCOME_RL_NATIVE") == "0":
         return "the native library is not available: switched off by OUTCOME_RL_NATIVE=0"
-    loaded = _load(_PATH, ctypes.PyDLL)
+    loaded = _load(_PATH)
     return f"the native library is not available: {loaded}" if isinstance(loaded, str) else None
 
 
@@ -144,17 +136,13 @@ def triton_obstacle(device: torch.device) -> str | None:
     return f"its tensors must be on a GPU, got {device}"
 
 
-def native_library(*, release_gil: bool = False) -> ctypes.CDLL:
+def native_library() -> ctypes.CDLL:
     """Return the loaded library with its functions declared.
-
-    Args:
-        release_gil: let other Python threads run during a call. For a call of microseconds, taking the interpreter lock
-            back from a busy thread costs more than the call.
 
     Raises:
         RuntimeError: the library cannot be used; the message says why and what to do.
     """
-    loaded = _load(_PATH, ctypes.CDLL if release_gil else ctypes.PyDLL)
+    loaded = _load(_PATH)
     if isinstance(loaded, str) or os.environ.get("OUTCOME_RL_NATIVE") == "0":
         raise RuntimeError(native_obstacle())
     return loaded
@@ -168,7 +156,7 @@ def call_native(name: str, *arguments: Tensor | float | None) -> None:
     # The tensors must live as long as the call that gets their addresses.
     given = [aligned(value) if isinstance(value, Tensor) else value for value in arguments]
     pointers = (value.data_ptr() if isinstance(value, Tensor) else value for value in given)
-    getattr(native_library(release_gil=True), name)(*pointers)
+    getattr(native_library(), name)(*pointers)
 
 
 def in_huge_pages(tensor: Tensor) -> Tensor:
@@ -190,12 +178,14 @@ def aligned(tensor: Tensor) -> Tensor:
 def _obstacle(op: str, impl: Backend, device: torch.device, dtype: torch.dtype | None) -> str | None:
     if impl == "reference":
         return None
+    if impl not in _DTYPES[op]:
+        return "its table on a CPU is in NumPy"
     if impl == "native" and device.type != "cpu":
         return f"its tensors must be on the CPU, got {device}"
     if (missing := _missing(impl, device)) is not None:
         return missing
-    takes = _DTYPES[op].get(impl)
-    if dtype is None or takes is None or dtype in takes:
+    takes = _DTYPES[op][impl]
+    if dtype is None or dtype in takes:
         return None
     return f"it computes in {dtype_text(takes)}, got {dtype_text([dtype])}"
 
@@ -217,12 +207,12 @@ _say_once._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 @cache
-def _load(path: Path, kind: type[ctypes.CDLL]) -> ctypes.CDLL | str:
+def _load(path: Path) -> ctypes.CDLL | str:
     """Return the library, or why there is none."""
     if not path.is_file():
         return f"this installation was built without it (no {path.name} next to {Path(__file__).name}). {_REBUILD}"
     try:
-        library = kind(str(path))
+        library = ctypes.CDLL(str(path))
         built_from = library.outcome_rl_sources
     except (OSError, AttributeError) as error:
         return f"{path.name} cannot be loaded: {error}. {_REBUILD}"

@@ -27,7 +27,7 @@ from outcome_rl.questions import question_key
 from outcome_rl_kernels import OutcomeCounts
 from outcome_rl_kernels.advantages.groups import Scale
 from outcome_rl_kernels.backends import triton_obstacle
-from outcome_rl_kernels.counts.reference import Past
+from outcome_rl_kernels.counts.table import Past
 
 
 def device_of_counts(device: torch.device) -> torch.device:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from outcome_rl.outcomes.keys import NO_ANSWER
 from outcome_rl_kernels import OutcomeCounts
-from outcome_rl_kernels.counts.reference import Past
+from outcome_rl_kernels.counts.table import Past
 
 
 class QuestionHistory(NamedTuple):

@@ -9,8 +9,8 @@ import torch
 from outcome_rl.outcomes.keys import NO_ANSWER
 from outcome_rl.outcomes.kinds import OutcomeKind
 from outcome_rl.questions import question_key
-from outcome_rl_kernels.counts.reference import CountEntries
 from outcome_rl_kernels.counts.snapshot import sort_entries
+from outcome_rl_kernels.counts.table import CountEntries
 
 logger = logging.getLogger(__name__)
 

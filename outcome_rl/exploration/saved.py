@@ -16,8 +16,8 @@ from outcome_rl.outcomes.kinds import OutcomeKind
 from outcome_rl.questions import question_key
 from outcome_rl.settings import needing_user
 from outcome_rl.user_functions import describe
-from outcome_rl_kernels.counts.reference import CountEntries
 from outcome_rl_kernels.counts.snapshot import check_entries, check_rule, read_snapshot, write_snapshot
+from outcome_rl_kernels.counts.table import CountEntries
 
 COUNTS_FILE, STATE_FILE = "counts.safetensors", "state.json"
 FILES = (MANIFEST, STATE_FILE, COUNTS_FILE)

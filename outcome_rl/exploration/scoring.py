@@ -18,7 +18,7 @@ from outcome_rl.outcomes.keys import NO_ANSWER
 from outcome_rl.user_functions import plain
 from outcome_rl_kernels import GroupRule, OutcomeCounts, group_advantages
 from outcome_rl_kernels.counts.api import History
-from outcome_rl_kernels.counts.reference import Past
+from outcome_rl_kernels.counts.table import Past
 
 
 def score_batch(

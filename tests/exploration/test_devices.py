@@ -16,7 +16,7 @@ from outcome_rl import ExplorationConfig, Explorer, OutcomeCounts
 from outcome_rl.exploration import explorer as module
 from outcome_rl.exploration.explorer import device_of_counts
 from outcome_rl.exploration.scored import move
-from outcome_rl_kernels.counts.reference import CountEntries
+from outcome_rl_kernels.counts.table import CountEntries
 
 META, CPU = torch.device("meta"), torch.device("cpu")
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

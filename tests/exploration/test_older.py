@@ -13,8 +13,8 @@ from outcome_rl import Explorer, outcome_function, outcome_key, question_key
 from outcome_rl.exploration.saved import COUNTS_FILE, STATE_FILE
 from outcome_rl.files.atomic import seal_folder
 from outcome_rl.outcomes.keys import OUTCOME_RULE, hash_key
-from outcome_rl_kernels.counts.reference import CountEntries
 from outcome_rl_kernels.counts.snapshot import sort_entries, write_snapshot
+from outcome_rl_kernels.counts.table import CountEntries
 
 Counted = tuple[str, int, int, int]  # question, key, samples, correct samples
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from loss_cases import needs_native
 
-from outcome_rl_kernels import OutcomeCounts, backends, implementations
+from outcome_rl_kernels import backends, implementations
 from outcome_rl_kernels.backends import choose, in_huge_pages, native_library, native_obstacle
 
 LOSSES = ["linear_policy_loss", "policy_loss", "linear_logprobs"]
@@ -41,11 +41,11 @@ def test_what_cannot_run_says_why(monkeypatch: pytest.MonkeyPatch, op: str, impl
 
 
 def test_an_op_may_rule_out_implementations() -> None:
-    assert choose("OutcomeCounts", "auto", CPU, obstacles={"native": "too small"}) == ("reference", "too small")
-    with pytest.raises(ValueError, match=r"OutcomeCounts\(impl='reference'\) cannot run: too slow\. Use impl='auto'"):
-        choose("OutcomeCounts", "reference", CPU, obstacles={"reference": "too slow"})
-    with pytest.raises(ValueError, match=r"cannot run on device='cpu': too small\. Use device='cpu'"):
-        choose("OutcomeCounts", "auto", CPU, obstacles={"native": "too small", "reference": "too slow"})
+    assert choose("policy_loss", "auto", CPU, obstacles={"native": "too small"})[0] == "reference"
+    with pytest.raises(ValueError, match=r"policy_loss\(impl='reference'\) cannot run: too slow\. Use impl='auto'"):
+        choose("policy_loss", "reference", CPU, obstacles={"reference": "too slow"})
+    with pytest.raises(ValueError, match=r"OutcomeCounts cannot run on device='cpu': .*\. Use device='cpu'"):
+        choose("OutcomeCounts", "auto", CPU, obstacles={"reference": "too slow"})
 
 
 @needs_native
@@ -53,7 +53,8 @@ def test_every_op_names_its_implementation_and_dtypes() -> None:
     found = implementations()
     assert set(found) == {*LOSSES, "OutcomeCounts"}
     if not torch.cuda.is_available():
-        assert found["linear_logprobs"].reason == found["OutcomeCounts"].reason + ", for float32 or bfloat16"
+        assert found["linear_logprobs"] == ("native", "the native library is available, for float32 or bfloat16")
+        assert found["OutcomeCounts"] == ("reference", "its table on a CPU is in NumPy")
 
 
 # --- the native library ---
@@ -70,10 +71,9 @@ def test_the_environment_switches_it_off(monkeypatch, caplog):
     backends._say_once.cache_clear()
     monkeypatch.setenv("OUTCOME_RL_NATIVE", "0")
     assert native_obstacle() == "the native library is not available: switched off by OUTCOME_RL_NATIVE=0"
-    counts = OutcomeCounts()
-    assert (counts.impl, counts.impl_reason) == ("reference", native_obstacle())
+    assert choose("policy_loss", "auto", CPU) == ("reference", native_obstacle())
     with pytest.raises(ValueError, match=r"impl='native'.* switched off by OUTCOME_RL_NATIVE=0\. Use impl='auto'"):
-        OutcomeCounts(impl="native")
+        choose("policy_loss", "native", CPU)
     with pytest.raises(RuntimeError, match="not available: switched off"):
         native_library()
     assert caplog.messages == []  # it is meant
@@ -84,11 +84,11 @@ def test_an_absent_library_is_explained(monkeypatch, tmp_path, fresh_load, caplo
     monkeypatch.setattr(backends, "_PATH", tmp_path / "_native.so")
     reason = native_obstacle()
     assert "built without it" in reason
-    assert [OutcomeCounts().impl for _ in range(2)] == ["reference"] * 2
+    assert [choose("policy_loss", "auto", CPU).impl for _ in range(2)] == ["reference"] * 2
     (message,) = caplog.messages
     assert "built without it" in message
     with pytest.raises(ValueError, match=r"C\+\+17 compiler and reinstall with OUTCOME_RL_NATIVE=1"):
-        OutcomeCounts(impl="native")
+        choose("policy_loss", "native", CPU)
 
 
 def test_a_damaged_library_is_explained(monkeypatch, tmp_path, fresh_load):
@@ -111,7 +111,7 @@ def altered(tmp_path):
     """The C++ sources with one comment more."""
     folder = tmp_path / "csrc"
     shutil.copytree(backends._SOURCES, folder)
-    with (folder / "count_table.h").open("a") as file:
+    with (folder / "exports.h").open("a") as file:
         file.write("// another line\n")
     return folder
 
@@ -123,7 +123,7 @@ def test_a_library_of_other_sources_is_refused(monkeypatch, altered, fresh_load)
     monkeypatch.setattr(backends, "_SOURCES", altered)
     reason = native_obstacle()
     assert "_native.so was built from other sources" in reason
-    assert OutcomeCounts().impl == "reference"
+    assert choose("policy_loss", "auto", CPU).impl == "reference"
 
 
 @needs_native

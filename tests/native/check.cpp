@@ -5,22 +5,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <map>
 #include <random>
-#include <utility>
 #include <vector>
 
-struct CountTable;
 extern "C" {
 const char* outcome_rl_sources() noexcept;
-CountTable* count_table_create(int32_t) noexcept;
-void count_table_destroy(CountTable*) noexcept;
-int64_t count_table_size(const CountTable*) noexcept;
-int64_t count_table_total(const CountTable*) noexcept;
-bool count_table_observe(
-    CountTable*, const int64_t*, const int64_t*, const uint8_t*, int64_t*, int64_t*, int64_t, int64_t) noexcept;
-void count_table_lookup(
-    const CountTable*, const int64_t*, const int64_t*, int64_t*, int64_t*, int64_t, int64_t) noexcept;
 void row_statistics(
     int32_t, const void*, const int64_t*, const uint8_t*, int64_t, int64_t, float, double*, int32_t) noexcept;
 void kept_logits(
@@ -60,35 +49,6 @@ void require(bool yes, const char* what) {
 
 void near(double found, double expected, double relative, const char* what) {
     require(std::abs(found - expected) <= relative * (1 + std::abs(expected)), what);
-}
-
-// Steps of few and of many pairs, through growth, against a map.
-void check_counts() {
-    CountTable* table = count_table_create(3);
-    std::map<std::pair<int64_t, int64_t>, int64_t> known;
-    std::map<int64_t, int64_t> visits;
-    int64_t total = 0;
-    for (int step = 0; step < 40; ++step) {
-        const int64_t samples = 1 + step % 5, questions = 16;
-        std::vector<int64_t> q(questions), o(questions * samples), before(o.size()), again(o.size());
-        std::vector<int64_t> history(3 * questions);
-        for (auto& key : q) key = static_cast<int64_t>(generator()) % (step % 2 ? 5 : 1000);
-        for (auto& key : o) key = static_cast<int64_t>(generator()) % (step + 1);
-        const auto n = static_cast<int64_t>(o.size());
-        const bool done =
-            count_table_observe(table, q.data(), o.data(), nullptr, before.data(), history.data(), n, questions);
-        require(done, "observe");
-        for (int64_t i = 0; i < questions; ++i) require(history[i] == visits[q[i]], "samples of a question");
-        for (int64_t i = 0; i < questions; ++i) visits[q[i]] += samples;
-        for (int64_t i = 0; i < n; ++i) require(before[i] == known[{q[i / samples], o[i]}], "count before");
-        for (int64_t i = 0; i < n; ++i) ++known[{q[i / samples], o[i]}];
-        count_table_lookup(table, q.data(), o.data(), again.data(), history.data(), n, questions);
-        for (int64_t i = 0; i < n; ++i) require(again[i] == known[{q[i / samples], o[i]}], "count after");
-        total += n;
-    }
-    require(count_table_size(table) == static_cast<int64_t>(known.size()), "number of pairs");
-    require(count_table_total(table) == total, "sum of counts");
-    count_table_destroy(table);
 }
 
 uint16_t bfloat16_of(float value) {
@@ -209,11 +169,10 @@ void check_support_softmax() {
 
 int main() {
     require(std::strlen(outcome_rl_sources()) == 64, "digest of the sources");
-    check_counts();
     for (const int32_t kind : {0, 1}) {
         check_rows(kind);
         check_kept_logits(kind);
     }
     check_support_softmax();
-    std::puts("counts, rows, kept logits and supports are right");
+    std::puts("rows, kept logits and supports are right");
 }

@@ -24,7 +24,7 @@ from outcome_rl_kernels.checks import (
     shape_text,
 )
 from outcome_rl_kernels.counts.api import OutcomeCounts
-from outcome_rl_kernels.counts.reference import NO_ANSWER, Past
+from outcome_rl_kernels.counts.table import NO_ANSWER, Past
 
 
 class GroupAdvantages(NamedTuple):

@@ -45,7 +45,7 @@ from torch import Tensor
 
 from outcome_rl_kernels.advantages.groups import MARK, Groups
 from outcome_rl_kernels.checks import did_you_mean
-from outcome_rl_kernels.counts.reference import NO_ANSWER
+from outcome_rl_kernels.counts.table import NO_ANSWER
 from outcome_rl_kernels.registry import add_by_name
 
 AdvEstimator = Callable[..., Tensor]

@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.counts.reference import NO_ANSWER
+from outcome_rl_kernels.counts.table import NO_ANSWER
 
 NoAnswerRule = Literal["no_bonus", "own_class"]
 Scale = Literal["std", "none"]

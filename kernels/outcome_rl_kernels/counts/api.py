@@ -1,8 +1,7 @@
 """Exact counts N(question, outcome): how often each outcome was sampled for each question.
 
 The exploration bonus needs the exact count *before* a batch. That count must last for the whole run and be the same on
-every rank. `OutcomeCounts` checks arguments, picks a table (`reference`, `native`, `triton`) and stores snapshots
-(`snapshot`).
+every rank. `OutcomeCounts` checks arguments, picks a table (`cpu`, `triton`) and stores snapshots (`snapshot`).
 """
 
 import os
@@ -14,8 +13,7 @@ from torch import Tensor
 
 from outcome_rl_kernels.backends import Backend, Impl, aligned, choose
 from outcome_rl_kernels.checks import check_like, check_tensor
-from outcome_rl_kernels.counts.native import NativeTable
-from outcome_rl_kernels.counts.reference import CountEntries, CountTable, DictTable, Past
+from outcome_rl_kernels.counts.cpu import NumpyTable
 from outcome_rl_kernels.counts.snapshot import (
     check_entries,
     check_rule,
@@ -23,6 +21,7 @@ from outcome_rl_kernels.counts.snapshot import (
     sort_entries,
     write_snapshot,
 )
+from outcome_rl_kernels.counts.table import CountEntries, CountTable, Past
 
 MAX_CAPACITY = 2**40
 
@@ -52,13 +51,12 @@ class OutcomeCounts:
 
     Args:
         capacity: initial slots of 32 bytes, 1 to 2**40, rounded up to a power of two. Pairs and questions take one
-            each; where 0.6 of the slots are taken, on a GPU 0.3, the table grows by itself. A hint that the reference
-            does not need.
+            each; where 0.6 of the slots are taken, on a GPU 0.3, the table grows by itself.
         device: where the table lives and where keys must be.
         rule: name of the rule that made the outcome keys (`outcome_rl.OUTCOME_RULE`). It is stored in snapshots, and
             counts made under another rule are refused.
-        impl: `"reference"` (Python dictionaries), `"native"` (C++), `"triton"` (GPU), or `"auto"`, the fastest that
-            runs on the device; `impl` and `impl_reason` of the object say what was taken and why.
+        impl: `"reference"` (NumPy, on a CPU), `"triton"` (on a GPU), or `"auto"`, the one of the device; `impl` and
+            `impl_reason` of the object say what was taken and why.
 
     Raises:
         ValueError: an argument is out of its range, or `impl` cannot run on the device.
@@ -201,7 +199,7 @@ class OutcomeCounts:
             from outcome_rl_kernels.counts.triton import TritonTable  # not above: triton is heavy, and on Linux only
 
             return TritonTable(self._capacity, self.device)
-        return NativeTable(self._capacity) if self.impl == "native" else DictTable()
+        return NumpyTable(self._capacity)
 
     def _replace(self, entries: CountEntries) -> None:
         table = self._new_table()

@@ -21,7 +21,7 @@ from safetensors.torch import save as serialize
 from torch import Tensor
 
 from outcome_rl_kernels.backends import aligned
-from outcome_rl_kernels.counts.reference import CountEntries
+from outcome_rl_kernels.counts.table import CountEntries
 
 FORMAT_VERSION = 3
 _WITHOUT_SUCCESSES = 2  # a format that is still read

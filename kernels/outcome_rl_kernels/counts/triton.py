@@ -4,7 +4,7 @@ import torch
 import triton
 from torch import Tensor
 
-from outcome_rl_kernels.counts.reference import CountEntries, Past
+from outcome_rl_kernels.counts.table import CountEntries, Past
 from outcome_rl_kernels.counts.triton_kernels import (
     LOST,
     NO_ROOM,

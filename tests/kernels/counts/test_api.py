@@ -21,18 +21,16 @@ from loss_cases import BACKENDS
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from outcome_rl_kernels.backends import native_obstacle
 from outcome_rl_kernels.counts import snapshot as counts_snapshot
 from outcome_rl_kernels.counts.api import OutcomeCounts
-from outcome_rl_kernels.counts.reference import CountEntries
 from outcome_rl_kernels.counts.snapshot import sort_entries
+from outcome_rl_kernels.counts.table import CountEntries
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
-IMPLS, CPU_IMPLS = BACKENDS, BACKENDS[:2]
-AVAILABLE_IMPLS = ["reference"] if native_obstacle() else ["reference", "native"]
+IMPLS = BACKENDS[:1] + BACKENDS[2:]
 
-# Extremes, zero (a native slot's empty marker lives elsewhere), and keys that agree in their low or in their high bits.
+# Extremes, zero (the marker of an empty slot lives elsewhere), and keys that agree in their low or in their high bits.
 EDGE_KEYS = [INT64_MIN, INT64_MAX, 0, -1, 1, *(i << 56 for i in range(1, 5)), *(-i for i in range(2, 6))]
 keys = st.sampled_from(EDGE_KEYS) | st.integers(INT64_MIN, INT64_MAX)
 rows = st.tuples(keys, keys)
@@ -57,11 +55,10 @@ def example(impl="reference", rule="r1"):
 # --- counting ---
 
 
-@pytest.mark.parametrize("impl", CPU_IMPLS)
 @settings(max_examples=150, deadline=None)
 @given(batches=batches)
-def test_equals_a_dictionary_through_growth(impl, batches):
-    counts, oracle = OutcomeCounts(capacity=1, impl=impl), Counter()
+def test_equals_a_dictionary_through_growth(batches):
+    counts, oracle = OutcomeCounts(capacity=1), Counter()
     for batch in batches:
         questions, outcomes = columns(batch)
         expected = [oracle[row] for row in batch]
@@ -72,11 +69,10 @@ def test_equals_a_dictionary_through_growth(impl, batches):
     assert len(counts) == len(oracle)
 
 
-@pytest.mark.parametrize("impl", CPU_IMPLS)
 @settings(max_examples=50, deadline=None)
 @given(entries=st.dictionaries(rows, st.integers(1, 2**40), max_size=60), more=st.lists(rows, max_size=20))
-def test_loaded_counts_are_added_to(impl, entries, more):
-    counts = OutcomeCounts(capacity=1, impl=impl)
+def test_loaded_counts_are_added_to(entries, more):
+    counts = OutcomeCounts(capacity=1)
     questions, outcomes = columns(sorted(entries))
     added = torch.tensor([entries[row] for row in sorted(entries)], dtype=torch.int64)
     counts.load_state_dict({"rule": "", "question_keys": questions, "outcome_keys": outcomes, "counts": added})
@@ -159,17 +155,16 @@ def test_wrong_constructor_arguments_are_refused(error, match, arguments):
 def test_equal_counts_give_equal_bytes_whatever_their_history(tmp_path_factory, pairs, data):
     directory = tmp_path_factory.mktemp("snapshots")
     written = []
-    for impl in AVAILABLE_IMPLS:
-        for capacity in (1, 1000):
-            shuffled = data.draw(st.permutations(pairs))
-            cut = data.draw(st.integers(0, len(pairs)))
-            counts = OutcomeCounts(capacity=capacity, impl=impl, rule="r1")
-            counts.observe(*columns(shuffled[:cut]))
-            counts.observe(*columns(shuffled[cut:]))
-            path = directory / f"{impl}-{capacity}"
-            counts.save(path)
-            assert as_dict(OutcomeCounts.load(path, impl=impl)) == dict(Counter(pairs))
-            written.append(path.read_bytes())
+    for capacity in (1, 1000):
+        shuffled = data.draw(st.permutations(pairs))
+        cut = data.draw(st.integers(0, len(pairs)))
+        counts = OutcomeCounts(capacity=capacity, rule="r1")
+        counts.observe(*columns(shuffled[:cut]))
+        counts.observe(*columns(shuffled[cut:]))
+        path = directory / str(capacity)
+        counts.save(path)
+        assert as_dict(OutcomeCounts.load(path)) == dict(Counter(pairs))
+        written.append(path.read_bytes())
     assert len(set(written)) == 1
 
 
@@ -347,7 +342,7 @@ def test_history_is_that_of_a_list(impl, data):
             ]
         if data.draw(st.booleans()):
             state = counts.state_dict()
-            counts = OutcomeCounts(impl=data.draw(st.sampled_from([impl, *AVAILABLE_IMPLS])))
+            counts = OutcomeCounts(impl=data.draw(st.sampled_from([impl, "reference"])))
             counts.load_state_dict(state)
     everything = [0, 1, 2, INT64_MIN, INT64_MAX]
     found = counts.history(torch.tensor(everything))
@@ -361,10 +356,9 @@ def history_of(seen, question):
     return [len(rows), sum(success for _, success in rows), len({key for key, _ in rows if key != 0})]
 
 
-@pytest.mark.parametrize("impl", CPU_IMPLS)
-def test_questions_with_keys_of_their_own_hash_keep_apart(impl):
+def test_questions_with_keys_of_their_own_hash_keep_apart():
     """The slot of a question, and that of its "no answer", begin their search at one index."""
-    counts, questions = OutcomeCounts(capacity=1, impl=impl), torch.arange(-500, 500)
+    counts, questions = OutcomeCounts(capacity=1), torch.arange(-500, 500)
     for times in range(3):
         past = counts.read(questions, torch.zeros(1000, 1, dtype=torch.int64), update=True)
         assert past.counts.unique().tolist() == [times]

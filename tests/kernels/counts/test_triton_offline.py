@@ -15,7 +15,7 @@ pytest.importorskip("triton", reason="Triton has no build for this platform")
 
 from triton_offline import TARGETS, compile_launches
 
-from outcome_rl_kernels.counts.reference import CountEntries
+from outcome_rl_kernels.counts.table import CountEntries
 from outcome_rl_kernels.counts.triton import TritonTable
 
 pytestmark = pytest.mark.offline

@@ -1,19 +1,19 @@
-"""Errors that only the C++ count table can have."""
+"""Errors that only the count table of the CPU can have."""
 
-import copy
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 import torch
-from loss_cases import misaligned, needs_native
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from loss_cases import misaligned
 from splitmix import MASK, mix64, outcome_with_hash, unmix64
 
 from outcome_rl_kernels import group_advantages
 from outcome_rl_kernels.counts.api import OutcomeCounts
-from outcome_rl_kernels.counts.native import NativeTable
-
-pytestmark = needs_native
+from outcome_rl_kernels.counts.cpu import NumpyTable
 
 
 def test_keys_that_all_hash_to_the_last_slot_wrap_around_and_stay_apart():
@@ -21,7 +21,7 @@ def test_keys_that_all_hash_to_the_last_slot_wrap_around_and_stay_apart():
     questions = [question for question in (-5, 0, 7) for _ in range(200)]
     # The high bits choose the slot: all ones is the last one of a table of any size. Questions share whole hashes.
     outcomes = [outcome_with_hash(question, MASK - i % 200) for i, question in enumerate(questions)]
-    counts = OutcomeCounts(capacity=1, impl="native")
+    counts = OutcomeCounts(capacity=1)
     keys = torch.tensor(questions), torch.tensor(outcomes)
     for times_seen in range(3):
         assert counts.observe(*keys).tolist() == [times_seen] * 600
@@ -31,7 +31,7 @@ def test_keys_that_all_hash_to_the_last_slot_wrap_around_and_stay_apart():
 
 
 def test_it_grows_by_doubling_and_is_never_more_than_six_tenths_full():
-    counts = OutcomeCounts(capacity=1, impl="native")
+    counts = OutcomeCounts(capacity=1)
     sizes = set()
     for key in range(3000):
         counts.observe(torch.tensor([key]), torch.tensor([-key]))
@@ -43,7 +43,7 @@ def test_it_grows_by_doubling_and_is_never_more_than_six_tenths_full():
 
 
 def test_known_keys_do_not_grow_it():
-    counts = OutcomeCounts(capacity=8, impl="native")
+    counts = OutcomeCounts(capacity=8)
     counts.observe(torch.tensor([1]), torch.tensor([[1, 2]]))  # with its question three slots of the four
     for _ in range(50):
         counts.observe(torch.tensor([1]), torch.tensor([[1, 2] * 10]))
@@ -52,7 +52,7 @@ def test_known_keys_do_not_grow_it():
 
 @pytest.mark.parametrize(("capacity", "slots"), [(1, 8), (8, 8), (9, 16), (2**20, 2**20), (2**20 + 1, 2**21)])
 def test_capacity_is_rounded_up_to_a_power_of_two(capacity, slots):
-    assert NativeTable(capacity).slot_count == slots
+    assert NumpyTable(capacity).slot_count == slots
 
 
 def test_addresses_need_no_alignment():
@@ -60,7 +60,7 @@ def test_addresses_need_no_alignment():
     correct = torch.tensor([0, 1, 2, 255], dtype=torch.uint8).repeat(6, 1).view(torch.bool)  # true is any byte but 0
     found = []
     for change in (torch.clone, misaligned):
-        counts = OutcomeCounts(impl="native")
+        counts = OutcomeCounts()
         counts.observe(change(keys[:, 0]), change(keys))
         group = group_advantages(change(rewards), change(keys[:, 0]), change(keys), counts, correct=correct)
         state = {name: change(value) for name, value in counts.items()._asdict().items()}
@@ -69,12 +69,58 @@ def test_addresses_need_no_alignment():
     assert all(map(torch.equal, *found))
 
 
+small = st.integers(0, 5)
+
+
+@settings(max_examples=100, deadline=None)
+@given(batches=st.lists(st.tuples(st.lists(st.tuples(small, small), max_size=9), st.integers(1, 400)), max_size=6))
+def test_a_call_that_is_stopped_at_any_line_has_counted_all_or_nothing(batches) -> None:
+    """Claims of stopped calls stay in the table; growth, known keys and new ones meet them."""
+    counts, oracle = OutcomeCounts(capacity=1), Counter()
+    for step, (batch, line) in enumerate(batches):
+        questions, outcomes = torch.tensor(batch, dtype=torch.int64).reshape(-1, 2).unbind(1)
+        questions, outcomes = questions + 3 * (step % 2), outcomes[:, None]
+        rows = list(zip(questions.tolist(), outcomes.flatten().tolist(), strict=True))
+        stopped = stopped_at(line, counts.observe, questions, outcomes)
+        if not stopped or counts.total() > oracle.total():
+            oracle.update(rows)
+        assert counts.lookup(questions, outcomes).flatten().tolist() == [oracle[row] for row in rows]
+    assert {(q, o): n for q, o, n, _ in zip(*(column.tolist() for column in counts.items()), strict=True)} == oracle
+    assert (len(counts), counts.total()) == (len(oracle), oracle.total())
+    asked = torch.arange(10)
+    visits = [sum(n for (q, _), n in oracle.items() if q == question) for question in range(10)]
+    assert counts.history(asked).visits.tolist() == visits
+
+
+def stopped_at(line, call, *arguments):
+    """Call, and raise KeyboardInterrupt before the given line of the table's code; say whether the call was stopped."""
+    left = line
+
+    def trace(frame, event, _):
+        nonlocal left
+        if not frame.f_code.co_filename.endswith("counts/cpu.py"):
+            return None
+        left -= event == "line"
+        if left == 0:
+            raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call(*arguments)
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(None)
+    return False
+
+
 OUT_OF_MEMORY = """
 import resource
 import torch
 from outcome_rl_kernels import OutcomeCounts, group_advantages
 
-counts = OutcomeCounts(capacity=2**16, impl="native")
+counts = OutcomeCounts(capacity=2**16)
 batch = torch.arange(2**16)
 counts.observe(batch, batch)
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
@@ -113,19 +159,12 @@ def test_out_of_memory_leaves_the_table_as_it_was():
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems may promise memory that they do not have")
 def test_an_impossible_capacity_is_a_memory_error():
     with pytest.raises(MemoryError, match=f"no memory for a count table of {2**40} slots"):
-        OutcomeCounts(capacity=2**40, impl="native")
+        OutcomeCounts(capacity=2**40)
 
 
-def test_a_table_cannot_be_copied_by_accident():
-    # A copy would hold the same pointer and use it after it was freed.
-    with pytest.raises(ValueError, match="pointers cannot be pickled"):
-        copy.deepcopy(OutcomeCounts(capacity=1, impl="native").table)  # OutcomeCounts itself copies its entries
-
-
-@needs_native
 def test_a_loaded_table_has_the_size_of_one_that_grew():
-    grown = OutcomeCounts(capacity=1, impl="native")
+    grown = OutcomeCounts(capacity=1)
     grown.observe(torch.arange(20_000), torch.arange(160_000).reshape(20_000, 8))
-    loaded = OutcomeCounts(capacity=1, impl="native")
+    loaded = OutcomeCounts(capacity=1)
     loaded.load_state_dict(grown.state_dict())
     assert loaded.table.slot_count == grown.table.slot_count

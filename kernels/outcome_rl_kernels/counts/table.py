@@ -1,0 +1,56 @@
+"""The interface of the tables behind `OutcomeCounts`.
+
+A table maps (question, outcome), two int64 of any value, to how often that pair was seen and how often it was correct,
+and each question to the sums over its outcomes. `OutcomeCounts` has checked the arguments: tensors are
+contiguous, each question has equally many outcomes, one after another, counts are positive, and no sum exceeds int64.
+"""
+
+from typing import NamedTuple, Protocol, Self
+
+import torch
+from torch import Tensor
+
+NO_ANSWER = 0  # reserved outcome key: a sample without an answer; it does not count as a different answer
+
+
+class CountEntries(NamedTuple):
+    """Counted pairs as int64 tensors of one length."""
+
+    question_keys: Tensor
+    outcome_keys: Tensor
+    counts: Tensor
+    successes: Tensor  # correct samples among the counts
+
+
+class Past(NamedTuple):
+    """Samples that a table had counted before a call, as int64 tensors."""
+
+    counts: Tensor  # of each outcome, in the shape of `outcome_keys`
+    history: Tensor  # (3, ...) of each question, in the shape of `question_keys`: samples, correct samples, answers
+
+    @classmethod
+    def empty(cls, question_keys: Tensor, outcome_keys: Tensor) -> Self:
+        """Return one whose values are not set yet."""
+        return cls(torch.empty_like(outcome_keys), outcome_keys.new_empty(3, *question_keys.shape))
+
+
+class CountTable(Protocol):
+    """A table of counts on some device."""
+
+    def observe(self, question_keys: Tensor, outcome_keys: Tensor, correct: Tensor | None) -> Past:
+        """Return the counts before the call, then count every outcome once; `correct` None: none is correct."""
+
+    def lookup(self, question_keys: Tensor, outcome_keys: Tensor) -> Past:
+        """Return the counts, 0 for pairs and questions that were never seen."""
+
+    def add(self, entries: CountEntries) -> None:
+        """Add counts."""
+
+    def entries(self) -> CountEntries:
+        """Return every pair, in any order."""
+
+    def total(self) -> int:
+        """Return the sum of all counts."""
+
+    def __len__(self) -> int:
+        """Return the number of pairs."""
