@@ -17,6 +17,7 @@ from experiments.bandits import sweeps
 from experiments.paper import decided, frontier, grid, hard_questions, methods
 from experiments.paper.measures import Results
 from experiments.paper.plan import FORGETTING, HARD_ESTIMATORS
+from experiments.sampled import report as sampled_study
 from experiments.smollm2 import countdown, default, hard
 from experiments.smollm2 import record as smollm2
 from experiments.smollm2.study import draw_training, means_table, rows_table
@@ -102,6 +103,7 @@ def pages() -> dict[Path, str]:
             "countdown": rows_table(countdown.STUDY) + means_table(countdown.STUDY),
             "default": rows_table(default.STUDY) + means_table(default.STUDY),
         },
+        "experiments/sampled/README.md": {"rows": sampled_study.rows_table()},
         "docs/outcomes.md": {"spellings": f"{rules.spelling_table()}\n"},
         "docs/outcome-measurements.md": {
             name: f"{table}\n" for name, table in outcomes.tables(read(RESULTS / "outcomes.json")["figures"]).items()
