@@ -36,7 +36,6 @@ from bench.result_file import add_out, measured_on, write_result
 from experiments.smollm2.task import problems
 from outcome_rl.bench.measure import Ratio, ratio_text, ratio_to
 from outcome_rl_kernels import linear_policy_loss
-from outcome_rl_kernels.backends import in_huge_pages
 
 TEMPERATURES = (1.0, 0.7, 0.5)
 FLOOR = "three products"
@@ -169,9 +168,9 @@ def truth(case: Case) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def products(case: Case, logit_gradients: Tensor) -> None:
-    torch.mm(case.hidden, case.weight.t(), out=in_huge_pages(torch.empty_like(logit_gradients)))
+    torch.mm(case.hidden, case.weight.t())
     torch.mm(logit_gradients, case.weight)
-    torch.mm(logit_gradients.t(), case.hidden, out=in_huge_pages(torch.empty_like(case.weight)))
+    torch.mm(logit_gradients.t(), case.hidden)
 
 
 def _ours(hidden: Tensor, weight: Tensor, batch: Batch, kept: list[float] | None = None, **how: Any) -> Tensor:

@@ -47,7 +47,6 @@ _UINT64 = ctypes.c_uint64
 _LOGIT_ROWS = (_INT32, _POINTER, _POINTER, _POINTER, _INT64, _INT64, _FLOAT)
 # name: (result, *arguments), as declared in csrc
 _FUNCTIONS = {
-    "advise_huge_pages": (None, _POINTER, _INT64),
     "row_statistics": (None, *_LOGIT_ROWS, _POINTER, _INT32),
     "row_gradients": (None, *_LOGIT_ROWS, *[_POINTER] * 4, _INT32),
     "sample_gradients": (
@@ -157,16 +156,6 @@ def call_native(name: str, *arguments: Tensor | float | None) -> None:
     given = [aligned(value) if isinstance(value, Tensor) else value for value in arguments]
     pointers = (value.data_ptr() if isinstance(value, Tensor) else value for value in given)
     getattr(native_library(), name)(*pointers)
-
-
-def in_huge_pages(tensor: Tensor) -> Tensor:
-    """Return the tensor, just allocated, after asking the system to back it with huge pages, on a CPU.
-
-    Otherwise the first write to 64 MiB takes as long as a third of the product that is written.
-    """
-    if tensor.device.type == "cpu" and native_obstacle() is None:
-        native_library().advise_huge_pages(tensor.data_ptr(), tensor.nbytes)
-    return tensor
 
 
 def aligned(tensor: Tensor) -> Tensor:

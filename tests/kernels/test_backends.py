@@ -1,16 +1,14 @@
 """Which implementation runs, why another cannot, and how the native library is found or refused."""
 
 import _ctypes
-import re
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
 from loss_cases import needs_native
 
 from outcome_rl_kernels import backends, implementations
-from outcome_rl_kernels.backends import choose, in_huge_pages, native_library, native_obstacle
+from outcome_rl_kernels.backends import choose, native_library, native_obstacle
 
 LOSSES = ["linear_policy_loss", "policy_loss", "linear_logprobs"]
 CPU = torch.device("cpu")
@@ -137,17 +135,3 @@ def test_without_sources_the_recorded_digest_counts(monkeypatch, tmp_path, fresh
     monkeypatch.setattr(backends, "_PATH", installed)
     monkeypatch.setattr(backends, "_SOURCES", tmp_path / "csrc")
     assert (native_obstacle() is not None) == refused
-
-
-@needs_native
-@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="this system has no huge pages")
-def test_fresh_memory_asks_for_huge_pages() -> None:
-    tensor = in_huge_pages(torch.empty(2**24))
-    middle = tensor.data_ptr() + tensor.nbytes // 2
-    mappings = re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", Path("/proc/self/smaps").read_text(), flags=re.MULTILINE)
-    for mapping in mappings[1:]:
-        begin, end = (int(address, 16) for address in mapping.split(" ", 1)[0].split("-"))
-        if begin <= middle < end:
-            assert "hg" in mapping.split("VmFlags:")[1].split()
-            return
-    raise AssertionError("the tensor is in no mapping")

@@ -17,7 +17,6 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.backends import in_huge_pages
 from outcome_rl_kernels.dtypes import bfloat16_products
 from outcome_rl_kernels.loss.types import Head, Wants
 
@@ -131,7 +130,7 @@ class LogitChunks:
         weight = self._head.weight
         vocabulary = weight.shape[0]
         stride = vocabulary if weight.device.type == "cpu" else -(-vocabulary // _STRIDE) * _STRIDE
-        return in_huge_pages(weight.new_empty(self._room, stride, dtype=dtype))[:, :vocabulary]
+        return weight.new_empty(self._room, stride, dtype=dtype)[:, :vocabulary]
 
 
 class HeadGradients:
@@ -152,7 +151,7 @@ class HeadGradients:
         if wants.weight:
             new = weight.new_empty if num_chunks else weight.new_zeros  # without a chunk nothing is ever written to it
             dtype = weight.dtype if num_chunks <= _OWN_DTYPE_CHUNKS else torch.float32
-            self._weight_grad = in_huge_pages(new(weight.shape, dtype=dtype))
+            self._weight_grad = new(weight.shape, dtype=dtype)
         self._bias_grad = None if bias is None or not wants.bias else torch.zeros_like(bias, dtype=torch.float32)
 
     def add(self, rows: slice, grad_CV: Tensor) -> None:
