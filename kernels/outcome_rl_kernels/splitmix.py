@@ -1,4 +1,4 @@
-"""The finaliser of SplitMix64 in numpy: 64-bit hashes, as the tables in C++ and Triton compute them."""
+"""The finaliser of SplitMix64 in numpy: 64-bit hashes, as the count tables in NumPy and Triton compute them."""
 
 import numpy as np
 from numpy.typing import NDArray

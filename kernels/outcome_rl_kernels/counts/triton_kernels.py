@@ -1,6 +1,6 @@
 """Triton kernels that probe, update and rehash the count table of a GPU; `triton` holds the table.
 
-Layout: int64 slots (S, 4) of {question, outcome, count, successes}, 32 bytes, one sector, as in csrc/count_table.h; S
+Layout: int64 slots (S, 4) of {question, outcome, count, successes}, 32 bytes, one sector, as in cpu.py; S
 is a power of two, a key's home is the high bits of its hash, probing is linear, and at most 0.3 S slots are taken. A
 question has a slot too, {question, different answers, samples, smallest int64 + successes}: its last word is negative.
 
@@ -47,7 +47,7 @@ PAIRS = tl.constexpr(3)
 NO_ROOM = tl.constexpr(1)  # a launch was not counted
 LOST = tl.constexpr(2)  # a walk found neither its key nor an empty slot: memory was overwritten
 
-# Finaliser of SplitMix64, as in csrc/count_table.cpp: Triton takes 64-bit constants as signed numbers.
+# Finaliser of SplitMix64, as in splitmix.py: Triton takes 64-bit constants as signed numbers.
 _GOLDEN_RATIO = tl.constexpr(0x9E3779B97F4A7C15 - 2**64)
 _QUESTION = tl.constexpr(-(2**63))  # initial value of the last word of a question's slot
 _MIX_1 = tl.constexpr(0xBF58476D1CE4E5B9 - 2**64)
