@@ -242,7 +242,7 @@ def test_triton_gives_a_loss_with_gradients() -> None:
 
 @pytest.mark.parametrize("cases", [160, pytest.param(4000, marks=pytest.mark.nightly)])
 def test_the_squared_error_is_that_of_the_formula(cases: int) -> None:
-    """Of the gradients of hidden states and weight: one point in each cell, as docs/math.md has it."""
+    """Both gradients, of hidden states and weight, draw one point in each cell, as docs/math.md has it."""
     g = torch.Generator().manual_seed(0)
     excess = torch.stack([excess_error(case, g) for case in range(cases)])
     standard_error = excess.std(dim=0) / cases**0.5
