@@ -89,7 +89,8 @@ $(VLLM)/.ready: pyproject.toml constraints-vllm.txt setup.py CMakeLists.txt $(wi
 
 test-integrations: $(INTEGRATIONS)/.ready ## Run the tests of the plug-ins on the real stacks, in an environment of their own (2 GB)
 	OMP_NUM_THREADS=1 $(INTEGRATIONS)/bin/python -m pytest -n auto --dist loadfile tests/integrations \
-		tests/experiments/smollm2/test_countdown.py tests/experiments/smollm2/test_default.py $(ARGS)
+		tests/experiments/smollm2/test_countdown.py tests/experiments/smollm2/test_default.py \
+		tests/experiments/sampled $(ARGS)
 	for version in $(OLDER_TRL); do PYTHONPATH=$(CURDIR)/$(INTEGRATIONS)/trl-$$version OMP_NUM_THREADS=1 \
 		$(INTEGRATIONS)/bin/python -m pytest -n auto --dist load --trl $$version \
 		tests/integrations/test_trl.py tests/integrations/test_trl_compatibility.py \
