@@ -3,14 +3,13 @@
 The rows, their margins and the assumed spreads were fixed before the first training (README.md).
 """
 
-import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from experiments.levels import PAPER
-from experiments.paper.measures import Results, final
+from experiments.levels import PAPER, results
+from experiments.paper.measures import final
 from experiments.paper.plan import EQUIVALENCE
 from experiments.paper.tables import label, table
 from experiments.smollm2.sampled import SAMPLED, STUDY
@@ -58,11 +57,10 @@ def differences(row: Row) -> list[float]:
     if row.task == SMOLLM2:
         measure = f"pass@{row.k}"
         return [unit[SAMPLED][measure] - unit[GRPO][measure] for unit in read_units(STUDY)]
-    path, measured = PAPER / EQUIVALENCE.name / "records.json", final(row.k)
-    if not path.exists():
+    if not (PAPER / EQUIVALENCE.name).exists():
         return []
-    results = Results(json.loads(path.read_text()))
-    pairs = ((results.runs(cell, name) for name in (f"{row.method}-sampled", row.method)) for cell in results.cells)
+    study, measured = results(EQUIVALENCE.name), final(row.k)
+    pairs = ((study.runs(cell, name) for name in (f"{row.method}-sampled", row.method)) for cell in study.cells)
     return [measured(left) - measured(right) for runs in pairs for left, right in zip(*runs, strict=True)]
 
 

@@ -42,7 +42,7 @@ _DTYPES: dict[str, _Dtypes] = {
 _PATH = Path(__file__).with_name("_native.so")
 _SOURCES = Path(__file__).parents[2] / "kernels" / "csrc"  # in a checkout
 _REBUILD = "To build it, install a C++17 compiler and reinstall with OUTCOME_RL_NATIVE=1 set, which shows why it fails"
-_POINTER, _INT64, _INT32, _FLOAT, _BOOL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_float, ctypes.c_bool
+_POINTER, _INT64, _INT32, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_float
 _UINT64 = ctypes.c_uint64
 _LOGIT_ROWS = (_INT32, _POINTER, _POINTER, _POINTER, _INT64, _INT64, _FLOAT)
 # name: (result, *arguments), as declared in csrc
@@ -168,7 +168,7 @@ def _obstacle(op: str, impl: Backend, device: torch.device, dtype: torch.dtype |
     if impl == "reference":
         return None
     if impl not in _DTYPES[op]:
-        return "its table on a CPU is in NumPy"
+        return f"it has no {impl} implementation"
     if impl == "native" and device.type != "cpu":
         return f"its tensors must be on the CPU, got {device}"
     if (missing := _missing(impl, device)) is not None:

@@ -113,7 +113,7 @@ class NumpyTable:
     def _find(self, keys: _Ints, claims: _Ints | None = None) -> _Ints:
         """Return the slot of every key, or the first free one on its way; with `claims`, negative counts, take that."""
         slots, cells = self._slots, self._slots.reshape(-1)
-        newest = _OF_QUESTION if claims is None or len(claims) == 0 else claims[0]
+        newest = _OF_QUESTION if claims is None else claims.max(initial=_OF_QUESTION)
         place = (_hash(keys) >> np.uint64(65 - self.slot_count.bit_length())).astype(np.int64)
         seeking, step = np.arange(len(keys)), 0
         while len(seeking) > 0:

@@ -17,7 +17,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loss_cases import BACKENDS
+from loss_cases import TABLES
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
@@ -27,8 +27,6 @@ from outcome_rl_kernels.counts.snapshot import sort_entries
 from outcome_rl_kernels.counts.table import CountEntries
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
-
-IMPLS = BACKENDS[:1] + BACKENDS[2:]
 
 # Extremes, zero (the marker of an empty slot lives elsewhere), and keys that agree in their low or in their high bits.
 EDGE_KEYS = [INT64_MIN, INT64_MAX, 0, -1, 1, *(i << 56 for i in range(1, 5)), *(-i for i in range(2, 6))]
@@ -80,7 +78,7 @@ def test_loaded_counts_are_added_to(entries, more):
     assert as_dict(counts) == dict(Counter(entries) + Counter(more))
 
 
-@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize("impl", TABLES)
 def test_items_are_sorted_as_signed_numbers(impl):
     counts = OutcomeCounts(impl=impl)
     counts.observe(torch.tensor([1, -1, 1, INT64_MIN, INT64_MAX]), torch.tensor([2, 0, -2, 9, 9]))
@@ -88,7 +86,7 @@ def test_items_are_sorted_as_signed_numbers(impl):
     assert counts.items().outcome_keys.tolist() == [9, 0, -2, 2, 9]
 
 
-@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize("impl", TABLES)
 def test_strided_and_empty_keys(impl):
     counts = OutcomeCounts(impl=impl)
     grid = torch.arange(12).reshape(3, 4)
@@ -112,7 +110,7 @@ def test_entries_are_sorted_by_question_then_outcome(entries):
 # --- bad arguments ---
 
 
-@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize("impl", TABLES)
 @pytest.mark.parametrize(
     ("error", "match", "questions", "outcomes"),
     [
@@ -168,7 +166,7 @@ def test_equal_counts_give_equal_bytes_whatever_their_history(tmp_path_factory, 
     assert len(set(written)) == 1
 
 
-@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize("impl", TABLES)
 def test_a_strided_state_dict_is_read_as_what_it_says(impl):
     state = example().state_dict()
     interleaved = torch.stack([state[name] for name in CountEntries._fields], dim=1)
@@ -312,7 +310,7 @@ def test_a_file_of_version_0_2_has_no_successes(tmp_path):
 # --- history ---
 
 
-@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize("impl", TABLES)
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_history_is_that_of_a_list(impl, data):
@@ -374,7 +372,7 @@ def test_correctness_of_another_shape_or_type_is_refused():
     assert len(counts) == 0
 
 
-@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize("impl", TABLES)
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda counts: pickle.loads(pickle.dumps(counts))])
 def test_a_copy_is_a_table_of_its_own(impl: str, copied: object) -> None:
     counts = OutcomeCounts(64, rule="rule/1", impl=impl)
