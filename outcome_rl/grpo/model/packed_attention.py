@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from outcome_rl.grpo.model.fsdp import HALF_PRECISION
 from outcome_rl.grpo.model.packing import PackedBatch, PaddedSequences, RaggedSequences, take_rows
+from outcome_rl_kernels.loss.reference import capped
 
 logger = logging.getLogger(__name__)
 NAME = "outcome_rl_packed"
@@ -32,7 +33,7 @@ def install(model: Any) -> None:
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask
 
-    if model.config._attn_implementation != "sdpa":
+    if model.config._attn_implementation != "sdpa" and not caps_scores(model):
         raise ValueError(
             f"{type(model).__name__} does not use scaled_dot_product_attention but "
             f"{model.config._attn_implementation!r}, which cannot be packed; set model.use_remove_padding=false"
@@ -40,6 +41,11 @@ def install(model: Any) -> None:
     AttentionInterface.register(NAME, attend)
     AttentionMaskInterface.register(NAME, sdpa_mask)
     model.set_attn_implementation(NAME)
+
+
+def caps_scores(model: Any) -> bool:
+    """Return whether attention scores are capped, as in Gemma 2, which transformers' own "sdpa" refuses or ignores."""
+    return getattr(model.config, "attn_logit_softcapping", None) is not None
 
 
 def can_use_flash_attention(device: torch.device, dtype: torch.dtype) -> bool:
@@ -79,29 +85,25 @@ def attend(
         query, key, value: (1, A, U, D) of a packed row; keys and values may have fewer heads.
         attention_mask: for calls without `packed_batch`.
         packed_batch: as given to the model's forward; None is transformers' own attention.
-        scaling, sliding_window, softcap: of the architecture. Only FlashAttention takes the last, as in transformers.
+        scaling, sliding_window, softcap: of the architecture.
 
     Returns:
         (1, U, A, D), and None for the attention weights.
     """
     if packed_batch is None:
+        if softcap is not None:
+            is_causal = attention_mask is None and query.shape[2] > 1
+            result = dot_product_attention(query, key, value, attention_mask, scaling, softcap, is_causal=is_causal)
+            return result.transpose(1, 2), None
         if attention_mask is not None and settings.get("position_bias") is None:
             # With a mask transformers copies keys and values for each query head: 3 to 10 times the attention's time.
             if query.device.type == "cpu":
-                result = nn.functional.scaled_dot_product_attention(
-                    query,
-                    key,
-                    value,
-                    attn_mask=attention_mask,
-                    scale=scaling,
-                    enable_gqa=query.shape[1] != key.shape[1],
-                )
-                return result.transpose(1, 2), None
+                return dot_product_attention(query, key, value, attention_mask, scaling).transpose(1, 2), None
             if query.shape[2] == attention_mask.shape[1] == 1:
                 return attend_with_one_token(query, key, value, attention_mask, scaling).transpose(1, 2), None
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-        settings |= {"scaling": scaling, "sliding_window": sliding_window, "softcap": softcap}
+        settings |= {"scaling": scaling, "sliding_window": sliding_window}
         output: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **settings)
         return output
     dtype = query.dtype
@@ -113,9 +115,55 @@ def attend(
     if isinstance(packed_batch.attention, RaggedSequences):
         result_UAD = _flash_attention(query, key, value, packed_batch.attention, scaling, sliding_window, softcap)
     else:
-        parts = [_padded_attention(query, key, value, part, scaling, sliding_window) for part in packed_batch.attention]
+        settings_of_layer = (scaling, sliding_window, softcap)
+        parts = [_padded_attention(query, key, value, part, *settings_of_layer) for part in packed_batch.attention]
         result_UAD = take_rows(torch.cat(parts), packed_batch.slots_U)
     return result_UAD[None].to(dtype), None
+
+
+def dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    scaling: float | None,
+    softcap: float | None = None,
+    *,
+    is_causal: bool = False,
+) -> Tensor:
+    """Attend as PyTorch's function of this name, with scores capped as `softcap * tanh(scores / softcap)`.
+
+    PyTorch has no fused kernel with a cap. A capped layer then holds its scores, as transformers' "eager" does.
+
+    Args:
+        query: (P, A, Q, D).
+        key, value: (P, G, L, D); G divides A.
+        mask: bool, True where a query sees a key, broadcast to (P, A, Q, L); None is every key.
+        scaling: of the scores; None is D ** -0.5.
+        softcap: None does not cap.
+        is_causal: whether a query sees no later key; `mask` is then None.
+
+    Returns:
+        (P, A, Q, D).
+    """
+    copies = query.shape[1] // key.shape[1]
+    if softcap is None:
+        return nn.functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, is_causal=is_causal, scale=scaling, enable_gqa=copies > 1
+        )
+    key, value = (x.repeat_interleave(copies, dim=1) for x in (key, value))
+    scores = capped(query @ key.mT * (query.shape[-1] ** -0.5 if scaling is None else scaling), softcap)
+    if is_causal:
+        mask = causal_mask(query, key)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)  # finite: a padded query sees nothing
+    return scores.softmax(dim=-1, dtype=torch.float32).to(value.dtype) @ value
+
+
+def causal_mask(query: Tensor, key: Tensor) -> Tensor:
+    """Return (Q, L) bool: the last query sees all keys, each query before it one fewer."""
+    shape = query.shape[2], key.shape[2]
+    return torch.ones(shape, dtype=torch.bool, device=query.device).tril(shape[1] - shape[0])
 
 
 def attend_with_one_token(
@@ -143,7 +191,13 @@ def attend_with_one_token(
 
 
 def _padded_attention(
-    query: Tensor, key: Tensor, value: Tensor, sequences: PaddedSequences, scaling: float | None, window: int | None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    sequences: PaddedSequences,
+    scaling: float | None,
+    window: int | None,
+    softcap: float | None,
 ) -> Tensor:
     """Attend in some sequences of a packed row (U, A, D); return the results (P * Q, A, D)."""
     layouts = (sequences.queries_PQ, sequences.keys_PL, sequences.keys_PL)
@@ -151,20 +205,11 @@ def _padded_attention(
         take_rows(x, layout.flatten()).view(*layout.shape, *x.shape[1:]).transpose(1, 2)
         for x, layout in zip((query, key, value), layouts, strict=True)
     )
-    (queries, length), mask_QL = (query.shape[2], key.shape[2]), None
-    if queries < length or (window is not None and window < length):
-        positions_L = torch.arange(length, device=query.device)
-        age_QL = positions_L[length - queries :, None] - positions_L
-        mask_QL = (age_QL >= 0) if window is None else (age_QL >= 0) & (age_QL < window)
-    result = nn.functional.scaled_dot_product_attention(
-        query,
-        key,
-        value,
-        attn_mask=mask_QL,
-        is_causal=mask_QL is None,
-        scale=scaling,
-        enable_gqa=query.shape[1] != key.shape[1],
-    )
+    length, mask_QL = key.shape[2], None
+    window = length if window is None else min(window, length)
+    if query.shape[2] < length or window < length:
+        mask_QL = causal_mask(query, key).triu(length - query.shape[2] - window + 1)
+    result = dot_product_attention(query, key, value, mask_QL, scaling, softcap, is_causal=mask_QL is None)
     return result.transpose(1, 2).flatten(0, 1)
 
 

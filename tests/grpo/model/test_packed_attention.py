@@ -14,6 +14,7 @@ from tiny_models import SIZES
 from torch import Tensor, nn
 from transformers import (
     AutoModelForCausalLM,
+    Gemma2Config,
     GPT2Config,
     GPTNeoXConfig,
     LlamaConfig,
@@ -81,6 +82,7 @@ CONFIGS = {
     "qwen2": Qwen2Config(**SIZES, num_key_value_heads=2),
     "qwen3": Qwen3Config(**MULTI),
     "mistral, window of 3": MistralConfig(**MULTI, sliding_window=3),
+    "gemma2, window of 3, capped scores": Gemma2Config(**MULTI, sliding_window=3, attn_logit_softcapping=0.5),
     "gpt-neox": GPTNeoXConfig(**SIZES),
     "gpt2, learned positions": GPT2,
 }
@@ -101,6 +103,21 @@ def test_packed_sequences_equal_separate_ones(
     grads = [torch.autograd.grad((states * weights).sum(), parameters) for states in (ours, truth)]
     for our, true in zip(*grads, strict=True):
         torch.testing.assert_close(our, true, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("packs", [True, False])
+def test_scores_are_capped_as_by_the_model_itself(packs: bool, load: Load, tmp_path: Path) -> None:
+    """Not by transformers' "sdpa", which ignores the cap before its version 5.20 and refuses it since."""
+    policy = load(CONFIGS["gemma2, window of 3, capped scores"], use_remove_padding=packs)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path, attn_implementation="eager").get_decoder()
+    ids = torch.arange(3, 27).reshape(2, 12)
+    mask = torch.ones_like(ids)
+    mask[0, :4] = 0
+    with torch.no_grad():
+        for given in (mask, torch.ones_like(mask)):
+            seen = given.bool()
+            truth = model(ids, attention_mask=given).last_hidden_state[seen]
+            torch.testing.assert_close(policy.hidden(ids, given)[seen], truth, rtol=1e-4, atol=1e-5)
 
 
 def test_a_model_that_carries_state_from_token_to_token_is_refused(load: Load) -> None:
