@@ -153,8 +153,6 @@ class LigerFusedLinearGRPOLoss(torch.nn.Module):
             vllm_is_ratio = vllm_is_ratio[:, 0]
         if vllm_is_ratio is not None and vllm_is_ratio.dim() == 2 and self.importance_sampling_level == "sequence":
             raise ValueError("vllm_is_ratio must be per sequence where importance_sampling_level is 'sequence'")
-        if vllm_is_ratio is not None and vllm_is_ratio.dim() == 1 and self.loss_type == "vespo":
-            raise ValueError("vllm_is_ratio must be per token for loss_type='vespo', which multiplies them")
         output = linear_policy_loss(
             _input,
             lin_weight,

@@ -5,9 +5,13 @@ from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from outcome_rl.integrations.adapter import Turn, golds_of_all, outcome_turn, stable_id
+from outcome_rl import NO_ANSWER, Explorer, outcome_key
+from outcome_rl.integrations.adapter import Turn, golds_of_all, means, outcome_turn, stable_id, validation
+from outcome_rl.metrics import summarise
+from outcome_rl.outcomes.batch import Batch
 from outcome_rl.questions import question_id
 
 
@@ -51,3 +55,31 @@ def test_gold_answers_are_all_of_a_batch_or_none() -> None:
         golds_of_all(explorer, ["2", ["4"]], "label", prompts)
     explorer.config.is_correct = "module:function"
     assert golds_of_all(explorer, [["2"], None], "label", prompts) is None
+
+
+@pytest.mark.parametrize("decided_by", ["golds", "rewards", "correct", "is_correct"])
+def test_validation_is_the_summary_of_the_same_answers(decided_by: str) -> None:
+    answers = {"27": ["27", "5", "5", None], "3": ["1", "3", "9", "3"]}  # gold -> answers of its question
+    ids = [gold for gold in answers for _ in range(4)]
+    responses = ["no idea" if a is None else rf"\boxed{{{a}}} ." for row in answers.values() for a in row]
+    right = [a == gold for gold, row in answers.items() for a in row]
+    settings: dict[str, Any] = {}
+    given: dict[str, Any] = {
+        "golds": {"golds": ids},
+        "rewards": {"rewards": [0.5 if one else -1.0 for one in right]},
+        "correct": {"correct": right, "golds": ["5"] * 8},
+        "is_correct": {"rows": [{"wanted": gold} for gold in ids]},
+    }[decided_by]
+    if decided_by == "is_correct":
+        settings["outcome"] = lambda response, row: response[7:-3] or None  # of the box
+        settings["is_correct"] = lambda value, row: value == row["wanted"]
+    explorer = Explorer(bonus="batch", **settings)
+    found = means(validation(explorer, Batch(ids, responses, **given)), "sums")
+    keys = [np.array([NO_ANSWER if a is None else outcome_key(a) for a in row]) for row in answers.values()]
+    summary = summarise(keys, [*np.array(right).reshape(2, 4)])
+    for name in ("pass_at_k", "diff_at_k"):
+        assert {k: found[f"validation/sums/{name}/{k}"] for k in summary[name]} == pytest.approx(summary[name])
+    assert found["validation/sums/identical_rate"] == 0.5
+    assert len(explorer.counts) == 0
+    with pytest.raises(ValueError, match="rewards, golds or correct must be given"):
+        validation(Explorer(bonus="batch"), Batch(ids, responses))

@@ -79,13 +79,8 @@ def num_responses(explorer: Explorer) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("columns", "id_source"), [({}, "the column 'id'"), ({"data_source": ["toy"] * 6}, "id with the data source")]
-)
-def test_counts_move_from_trl_to_the_driver_and_back(
-    columns: dict[str, list[str]], id_source: str, tmp_path: Path
-) -> None:
-    data = questions(**columns)
+def test_counts_move_from_trl_to_the_driver_and_back(tmp_path: Path) -> None:
+    data = questions(data_source=["toy"] * 6)
     trl = trl_run(tmp_path / "trl", 1, data)
     trl.train()
     of_trl = tmp_path / "trl" / "checkpoint-1" / "exploration"
@@ -98,7 +93,7 @@ def test_counts_move_from_trl_to_the_driver_and_back(
     resumed = trl_run(tmp_path / "trl", 2, data)
     resumed.train(resume_from_checkpoint=str(of_trl.parent))
     assert num_responses(resumed.explorer) == num_responses(moved) + 12
-    assert resumed.explorer.id_source == id_source
+    assert resumed.explorer.id_source == "id with the data source"
     assert {i for i, solved in moved.solved.items() if solved} <= {i for i, s in resumed.explorer.solved.items() if s}
     for question_id in moved.solved:
         now = dict(resumed.explorer.seen(question_id))

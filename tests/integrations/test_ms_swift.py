@@ -132,13 +132,10 @@ def test_what_would_change_the_advantages_is_refused(changed: dict[str, Any], me
         trainer._compute_advantages(samples, rewards(samples, [True, False]), [])
 
 
-def test_rows_that_name_no_question_are_refused() -> None:
+@pytest.mark.parametrize("medium", ["images", "videos", "audios"])
+def test_a_question_with_media_needs_an_id(medium: str) -> None:
     samples = group(0, "2+2", "4", ["4", "5"])
-    with pytest.raises(ValueError, match=r"id_key='id' must be in the columns of every row; one has \['solution'\]"):
-        type("WithIds", (Trainer,), {"id_key": "id"})()._compute_advantages(
-            samples, rewards(samples, [True, False]), []
-        )
-    samples[0].images = ["picture"]
+    setattr(samples[0], medium, ["file"])
     with pytest.raises(ValueError, match=r"id_key must name a stable id.*with images"):
         Trainer()._compute_advantages(samples, rewards(samples, [True, False]), [])
 

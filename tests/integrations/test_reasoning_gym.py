@@ -12,7 +12,7 @@ from outcome_rl import Explorer  # noqa: E402
 from outcome_rl.cli import main  # noqa: E402
 from outcome_rl.grpo.config.schema import DataConfig  # noqa: E402
 from outcome_rl.grpo.data.problems import load_problems  # noqa: E402
-from outcome_rl.reasoning_gym import OWN, is_correct, outcome, rows, scored_outcome  # noqa: E402
+from outcome_rl.reasoning_gym import is_correct, outcome, rows, scored_outcome  # noqa: E402
 
 TASKS = sorted(set(package.factory.DATASETS) - {"composite"})  # which mixes others
 UNSTABLE = {"acre", "list_functions"}
@@ -133,10 +133,6 @@ def test_hostile_answers_do_nothing(offered: dict[str, list[dict[str, str]]], tm
     assert not {
         row["task"] for (_, row), one in zip(pairs, results, strict=True) if "[true" in getattr(one, "text", "")
     }
-
-
-def test_own_tasks_are_scored_without_the_package() -> None:
-    assert set(OWN) == {"countdown", "puzzle24"}
 
 
 @pytest.mark.parametrize("task", ["countdown", "chain_sum"])

@@ -7,15 +7,13 @@ import typing
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import typing_extensions
 from transformers import AutoTokenizer
 
-from outcome_rl import NO_ANSWER, Explorer, extract_answer, outcome_key
+from outcome_rl import Explorer
 from outcome_rl.integrations.skyrl import assign_advantages, with_validation
-from outcome_rl.metrics import summarise
 from outcome_rl.toy import policy_dir
 
 with pytest.MonkeyPatch.context() as patch:
@@ -55,8 +53,7 @@ def step_rows() -> list[tuple[str, str, float]]:
     return [(uid, text, float(f"{{ {GOLDS[uid]} }}" in text)) for uid, texts in TEXTS.items() for text in texts]
 
 
-@pytest.mark.parametrize("golds", [GOLDS, None])
-@pytest.mark.parametrize("mode", ["policy", "bonus", "none"])
+@pytest.mark.parametrize(("golds", "mode"), [(GOLDS, "policy"), (None, "bonus")])
 def test_tokens_get_the_explorers_advantages(golds: dict[str, str] | None, mode: str) -> None:
     rows = step_rows()
     explorer, same = (Explorer(bonus="ucb_con", coef=0.3, answer_mask_mode=mode) for _ in range(2))
@@ -153,14 +150,6 @@ def test_errors_name_the_fix() -> None:
         assign_advantages(batch_of(step_rows()), Explorer(), TOKENIZER, golds={"0": "27"})
 
 
-def test_what_no_policy_token_wrote_is_no_outcome() -> None:
-    explorer = Explorer(bonus="ucb_con")
-    data = batch_of(step_rows())
-    data["loss_mask"][0] = 0  # a tool's text
-    assign_advantages(data, explorer, TOKENIZER, golds=GOLDS)
-    assert explorer.seen("0") == [("5", 2), (None, 1), ("39", 1)]
-
-
 class Sampler:
     """A generator of SkyRL's interface that says the texts of `TEXTS`."""
 
@@ -197,12 +186,7 @@ def test_evaluation_has_pass_at_k_and_diversity() -> None:
     sampler = trainer.generator
     found = asyncio.run(with_validation(trainer, RayPPOTrainer.eval(trainer)))
     assert trainer.generator is sampler
-    answers = {uid: [extract_answer(text) for text in texts] for uid, texts in TEXTS.items()}
-    keys = [np.array([NO_ANSWER if a is None else outcome_key(a.text) for a in row]) for row in answers.values()]
-    right = [row == outcome_key(gold) for row, gold in zip(keys, GOLDS.values(), strict=True)]
-    summary = summarise(keys, right)
-    for name in ("pass_at_k", "diff_at_k"):
-        assert {k: found[f"validation/{name}/{k}"] for k in summary[name]} == pytest.approx(summary[name])
-    assert found["validation/identical_rate"] == 0.25
-    assert found["eval/all/avg_score"] == pytest.approx(summary["pass_at_k"]["1"])
+    expected = {"pass_at_k/1": 0.375, "pass_at_k/4": 1, "diff_at_k/4": 2.5, "identical_rate": 0.25}
+    assert {name: found[f"validation/{name}"] for name in expected} == pytest.approx(expected)
+    assert found["eval/all/avg_score"] == 0.375
     assert len(trainer.explorer.counts) == 0

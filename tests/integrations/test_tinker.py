@@ -97,18 +97,6 @@ def test_gradient_is_that_of_the_policy_loss(mode: str) -> None:
     torch.testing.assert_close(gradient, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_columns_are_aligned() -> None:
-    scored, prompts, sequences = batch(bonus="ucb", coef=1.0)
-    found = training_data(scored, prompts, sequences, TOKENIZER)
-    for datum, prompt, sequence in zip(found, prompts, sequences, strict=True):
-        inputs, whole = datum.model_input.to_ints(), prompt.to_ints() + sequence.tokens
-        assert inputs == whole[:-1]
-        lengths = {len(inputs), *(len(column(datum, name)) for name in ("target_tokens", "logprobs", "advantages"))}
-        assert len(lengths) == 1
-        assert column(datum, "target_tokens")[prompt.length - 1 :].tolist() == sequence.tokens
-        assert (column(datum, "advantages")[: prompt.length - 1] == 0).all()
-
-
 def test_responses_that_move_nothing_are_left_out() -> None:
     scored, prompts, sequences = batch(right="1", bonus="none")
     assert (scored.advantages != 0).tolist() == [True] * 3 + [False] * 3

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas
 import pytest
 import torch
@@ -38,10 +37,7 @@ from outcome_rl import (
     question_key,
 )
 from outcome_rl.integrations.trl import advantages, exploration_advantages
-from outcome_rl.metrics import summarise
 from outcome_rl.toy import policy_dir
-from outcome_rl_kernels import Groups
-from outcome_rl_kernels.advantages.bonuses import BONUSES, Bonus
 
 METRICS = {
     "outcomes/forgotten_groups",
@@ -104,12 +100,10 @@ def test_it_trains_and_reports_on_sampled_completions(tmp_path: Path) -> None:
         assert (None if pandas.isna(outcome) else outcome) == (None if found is None else found.text)
 
 
-@pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo"])
-def test_without_a_bonus_everything_is_trls(make: Make, loss_type: str) -> None:
-    settings = {"loss_type": loss_type, "beta": 0.1, "num_iterations": 2, "gradient_accumulation_steps": 1}
+def test_without_a_bonus_everything_is_trls(make: Make) -> None:
     runs = []
     for kind in ({"trainer_class": GRPOTrainer}, {"exploration": ExplorationConfig(bonus="none")}):
-        trainer, gradients = make(**settings, **kind), Gradients()
+        trainer, gradients = make(beta=0.1, num_iterations=2, **kind), Gradients()
         trainer.add_callback(gradients)
         trainer.train()
         runs.append((losses(trainer), gradients.of_steps))
@@ -120,10 +114,10 @@ def test_without_a_bonus_everything_is_trls(make: Make, loss_type: str) -> None:
         torch.testing.assert_close(ours, plain, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("bonus", ["ucb_con", "batch_positive", "ucb_mean+batch"])
-def test_advantages_are_those_of_group_advantages(make: Make, bonus: str) -> None:
-    config = ExplorationConfig(bonus=bonus, coef=0.3, baseline=0.25, answer_mask_mode="none")
-    trainer, counts, matcher = make(exploration=config), OutcomeCounts(), OutcomeMatcher()
+def test_advantages_are_those_of_group_advantages(make: Make) -> None:
+    bonus: dict[str, Any] = {"bonus": "ucb_con+batch", "coef": [0.3, 0.2], "baseline": 0.25}
+    trainer = make(exploration=ExplorationConfig(answer_mask_mode="none", **bonus))
+    counts, matcher = OutcomeCounts(), OutcomeMatcher()
     for asked in ([0, 1, 2], [2, 0, 5], [2, 2, 1]):  # the last has a question in two groups
         output = generate(trainer, *asked)
         trainer.state.global_step += 1  # other completions
@@ -137,10 +131,8 @@ def test_advantages_are_those_of_group_advantages(make: Make, bonus: str) -> Non
             torch.tensor([question_key(i) for i in ids]),
             torch.from_numpy(outcomes.keys).view(3, N),
             counts,
-            bonus=bonus,
-            coef=0.3,
-            baseline=0.25,
             eps=1e-4,  # TRL's
+            **bonus,
         )
         expected = (groups.advantages + groups.bonuses).flatten()
         torch.testing.assert_close(output["advantages"], expected, rtol=1e-5, atol=1e-6)
@@ -151,10 +143,7 @@ def test_advantages_are_those_of_group_advantages(make: Make, bonus: str) -> Non
 @pytest.mark.parametrize(
     "settings",
     [
-        {"scale_rewards": "group"},
         {"scale_rewards": "batch"},
-        {"scale_rewards": "none"},
-        {"reward_funcs": [is_right, length], "reward_weights": [1.0, 0.5]},
         {"reward_funcs": [is_right, length], "multi_objective_aggregation": "normalize_then_sum"},
     ],
     ids=lambda settings: " ".join(settings),
@@ -168,27 +157,7 @@ def test_the_bonus_is_added_to_trls_own_advantages(make: Make, settings: dict[st
     assert not torch.equal(ours, plain)
 
 
-def test_a_bonus_of_the_user_reads_the_rewards(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = []
-
-    def low_reward(groups: Groups) -> torch.Tensor:
-        found.append(groups.rewards.clone())
-        return (groups.rewards < 0.5).to(groups.rewards.dtype)
-
-    monkeypatch.setitem(BONUSES, "low_reward", Bonus(low_reward, False, False, False))
-    trainer = make(
-        reward_funcs=[is_right, length],
-        reward_weights=[1.0, 0.5],
-        exploration=ExplorationConfig(bonus="low_reward", answer_mask_mode="none"),
-    )
-    generate(trainer, 0, 1, 2)
-    rewards = (trainer._rewards * torch.tensor([1.0, 0.5])).nansum(dim=1)
-    assert rewards.unique().numel() > 1
-    torch.testing.assert_close(torch.cat(found).flatten(), rewards.view(3, N).flatten())
-
-
-@pytest.mark.parametrize("estimator", ["dr_grpo", "rloo", "pkpo(k=2)"])
-@pytest.mark.parametrize("bonus", ["none", "batch"])
+@pytest.mark.parametrize(("estimator", "bonus"), [("dr_grpo", "none"), ("pkpo(k=2)", "batch")])
 def test_another_estimator_replaces_trls_advantages(make: Make, estimator: str, bonus: str) -> None:
     weighted = {"reward_funcs": [is_right, length], "reward_weights": [1.0, 0.5]}
     trainer = make(
@@ -200,25 +169,12 @@ def test_another_estimator_replaces_trls_advantages(make: Make, estimator: str, 
     keys = torch.tensor([0 if a is None else outcome_key(a) for a in answers_of(output)]).view(3, N)
     groups = group_advantages(rewards.view(3, N), torch.arange(3), keys, adv_estimator=estimator, bonus=bonus)
     torch.testing.assert_close(output["advantages"], (groups.advantages + groups.bonuses).flatten())
-    if estimator == "dr_grpo" and bonus == "none":
+    if estimator == "dr_grpo":
         trls = generate(make(trainer_class=GRPOTrainer, scale_rewards="none", **weighted), 0, 1, 2)["advantages"]
         torch.testing.assert_close(output["advantages"], trls)
 
 
-@pytest.mark.parametrize(
-    "settings", [{"scale_rewards": "batch"}, {"multi_objective_aggregation": "normalize_then_sum"}], ids=str
-)
-def test_another_estimator_refuses_what_trl_does_across_groups(make: Make, settings: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"adv_estimator='rloo' works within groups"):
-        make(exploration=ExplorationConfig(adv_estimator="rloo"), **settings)
-
-
-def test_numbers_that_do_not_fit_the_groups_are_refused_before_anything_is_sampled(make: Make) -> None:
-    with pytest.raises(ValueError, match=rf"k of adv_estimator 'pkpo' must be at most n={N}"):
-        make(exploration=ExplorationConfig(adv_estimator="pkpo(k=99)"))
-
-
-@pytest.mark.parametrize("mode", ["policy", "bonus", "all", "none"])
+@pytest.mark.parametrize("mode", ["policy", "bonus", "all"])
 def test_answer_tokens_are_kept_out_as_the_mode_says(make: Make, mode: str) -> None:
     reward = generate(make(trainer_class=GRPOTrainer), 0, 1, 2)["advantages"]
     paper = ExplorationConfig(adv_estimator="grpo", bonus="ucb_con")
@@ -226,71 +182,35 @@ def test_answer_tokens_are_kept_out_as_the_mode_says(make: Make, mode: str) -> N
     output = generate(make(exploration=replace(paper, answer_mask_mode=mode)), 0, 1, 2)
     answers = answer_tokens(output)
     assert answers.any(dim=1).tolist() == [answer is not None for answer in answers_of(output)]
-    if mode in ("policy", "bonus"):
-        on_answers = torch.zeros_like(reward) if mode == "policy" else reward
-        torch.testing.assert_close(output["advantages"], torch.where(answers, on_answers[:, None], total[:, None]))
-    else:
-        torch.testing.assert_close(output["advantages"], total)
     if mode == "all":
+        torch.testing.assert_close(output["advantages"], total)
         assert torch.equal(output["tool_mask"] == 0, answers)
         assert output["num_items_in_batch"] == output["completion_mask"].sum() - answers.sum()
     else:
+        on_answers = torch.zeros_like(reward) if mode == "policy" else reward
+        torch.testing.assert_close(output["advantages"], torch.where(answers, on_answers[:, None], total[:, None]))
         assert "tool_mask" not in output
-        assert output["num_items_in_batch"] == output["completion_mask"].sum()
 
 
-@pytest.mark.parametrize(
-    ("settings", "generations"),
-    [
-        ({"max_steps": 4, "num_iterations": 2}, 2),
-        ({"max_steps": 4, "steps_per_generation": 4, "per_device_train_batch_size": 4}, 1),
-        ({"max_steps": 2, "gradient_accumulation_steps": 2, "per_device_train_batch_size": 4}, 2),
-    ],
-    ids=str,
-)
-def test_a_generation_is_counted_once(make: Make, settings: dict[str, Any], generations: int) -> None:
-    trainer = make(**settings)
+def test_a_generation_is_counted_once(make: Make) -> None:
+    trainer = make(max_steps=4, num_iterations=2, gradient_accumulation_steps=2, per_device_train_batch_size=4)
     trainer.train()
-    size = trainer.args.generation_batch_size
-    assert int(trainer.explorer.counts.items().counts.sum()) == generations * size
+    assert trainer.explorer.counts.total() == 2 * trainer.args.generation_batch_size
 
 
-@pytest.mark.parametrize("settings", [{}, {"answer_key": None, "correct_reward": is_right}], ids=["golds", "rewards"])
-def test_evaluation_has_pass_at_k_and_diversity_of_its_groups(
-    policy: Path, tmp_path: Path, settings: dict[str, Any]
-) -> None:
-    """Batches of two groups and one give the means over the three groups, as outcome_rl.metrics on the same texts."""
-    exploration = ExplorationConfig(bonus="batch")
-    trainer = make_trainer(
-        policy,
-        tmp_path,
-        exploration=exploration,
-        columns=settings,
+@pytest.mark.parametrize("columns", [{}, {"answer_key": None, "correct_reward": is_right}], ids=["golds", "rewards"])
+def test_evaluation_has_pass_at_k_and_diversity_of_its_groups(make: Make, columns: dict[str, Any]) -> None:
+    """Batches of two groups and one give the means over the three questions, whose golds are 7, 5 and 7."""
+    trainer = make(
+        exploration=ExplorationConfig(bonus="batch"),
+        columns=columns,
+        rollout_func=saying(r"\boxed{ 7 }", r"\boxed{ 5 }", r"\boxed{ 5 }", "7 +"),
         eval_data=questions().select(range(3)),
         per_device_eval_batch_size=2 * N,
     )
-    texts: list[str] = []
-    golds: list[str] = []
-    generate = trainer._generate
-
-    def recorded(prompts: list[Any]) -> Any:
-        generated = generate(prompts)
-        golds.extend(GOLDS[questions()["prompt"].index(prompt)] for prompt in prompts[::N])
-        texts.extend(tokenizer().batch_decode(generated[1], skip_special_tokens=True))
-        return generated
-
-    trainer._generate = recorded
     found = trainer.evaluate()
-    answers = [extract_answer(text) for text in texts]
-    keys = np.array([0 if a is None else outcome_key(a.text) for a in answers]).reshape(3, N)
-    correct = keys == np.array([[outcome_key(gold)] for gold in golds])
-    summary = summarise(list(keys), list(correct))
-    assert 0 < summary["pass_at_k"]["1"] < 1
-    for name in ("pass_at_k", "diff_at_k"):
-        ours = {k: found[f"eval_validation/{name}/{k}"] for k in ("1", "2", "4")}
-        assert ours == pytest.approx(summary[name])
-    equal = [sum(texts[i * N : (i + 1) * N].count(text) > 1 for text in texts[i * N : (i + 1) * N]) for i in range(3)]
-    assert found["eval_validation/identical_rate"] == pytest.approx(sum(equal) / len(texts))
+    expected = {"pass_at_k/1": 1 / 3, "pass_at_k/4": 1, "diff_at_k/4": 2, "identical_rate": 0.5}
+    assert {name: found[f"eval_validation/{name}"] for name in expected} == pytest.approx(expected)
     assert len(trainer.explorer.counts) == 0
 
 
@@ -325,40 +245,20 @@ def nothing(completions: list[str], **_: Any) -> list[float | None]:
     return [None if i % 4 == 1 else float(i % 2) for i in range(len(completions))]
 
 
-def test_what_no_reward_function_scores_does_not_move_the_policy(make: Make) -> None:
-    output = generate(make(reward_funcs=nothing, exploration=ExplorationConfig(bonus="ucb")), 0, 1, 2)
-    assert (output["advantages"][1::4] == 0).all()
-    assert (output["advantages"][::4] != 0).any()
-
-
-@pytest.mark.parametrize("estimator", ["dr_grpo", "rloo"])
-def test_what_no_reward_function_scores_does_not_move_the_baseline(make: Make, estimator: str) -> None:
-    output = generate(
-        make(reward_funcs=nothing, exploration=ExplorationConfig(adv_estimator=estimator, bonus="none")), 0, 1, 2
-    )
+def test_what_no_reward_function_scores_does_not_move_the_baseline(make: Make) -> None:
+    exploration = ExplorationConfig(adv_estimator="dr_grpo", bonus="none")
+    output = generate(make(reward_funcs=nothing, exploration=exploration), 0, 1, 2)
     # Of 0, None, 0, 1 in every group the mean is 1/3, which the second one gets.
-    others = {"dr_grpo": [-1 / 3, 0, -1 / 3, 2 / 3], "rloo": [-4 / 9, 0, -4 / 9, 8 / 9]}[estimator]
-    torch.testing.assert_close(output["advantages"], torch.tensor(others * 3))
+    torch.testing.assert_close(output["advantages"], torch.tensor([-1 / 3, 0, -1 / 3, 2 / 3] * 3))
 
 
-def test_the_table_shows_the_bonus_that_the_policy_gets(make: Make) -> None:
+def test_what_no_reward_function_scores_does_not_move_the_policy_nor_in_the_table(make: Make) -> None:
     trainer = make(reward_funcs=nothing, exploration=ExplorationConfig(bonus="ucb"), log_completions=True)
     output = generate(trainer, 0, 1, 2)
     bonuses, advantages = (list(trainer._logs["extra"][f"exploration/{name}"]) for name in ("bonus", "advantage"))
     whole = [row[row != 0][0].item() if row.any() else 0.0 for row in output["advantages"].view(12, -1)]
     assert [a + b for a, b in zip(advantages, bonuses, strict=True)][1::4] == [0.0] * 3 == whole[1::4]
-
-
-def test_a_completion_that_was_cut_off_is_counted_though_trl_masks_it(make: Make) -> None:
-    def cut_off(prompts: list[str], trainer: Any) -> dict[str, Any]:
-        written = saying(r"\boxed{ 5 }", "1 + 1 + 1 =")(prompts, trainer)
-        return written | {"completion_ids": [ids[:-1] for ids in written["completion_ids"]]}  # without the end
-
-    trainer = make(rollout_func=cut_off, mask_truncated_completions=True)
-    output = generate(trainer, 0, 1, 2)
-    assert output["completion_mask"].sum() == 0
-    assert trainer.explorer.counts.items().counts.tolist() == [2] * 6
-    assert (trainer.explorer.counts.items().outcome_keys == NO_ANSWER).sum() == 3
+    assert any(whole[::4])
 
 
 def episode(*turns: tuple[str, int], end: bool = True) -> tuple[list[int], list[int]]:
@@ -396,19 +296,6 @@ def test_the_answer_is_what_the_policy_wrote_last(make: Make) -> None:
     assert (found.outcome_keys == NO_ANSWER).sum() == 3
     masked = (output["advantages"] == 0) & (output["advantages"] != 0).any(dim=1, keepdim=True)
     assert masked.nonzero()[:, 1].unique().tolist() == [4 + 3 + 1]
-
-
-def test_an_episode_that_ends_with_the_environment_keeps_its_answer(make: Make) -> None:
-    answered = (r"\boxed{ 7 }", 1), ("9 9", 0)
-    rollout = acting(
-        episode(*answered, end=False), episode(*answered), episode(("9", 0), *answered, ("9", 0), end=False)
-    )
-    trainer = make(rollout_func=rollout, exploration=ExplorationConfig(bonus="ucb"))
-    output = generate(trainer, 0, 1, 2)
-    seen = trainer.explorer.seen(trainer.train_dataset[0]["id"])
-    assert dict(seen) == {"7": 3, None: 1}  # with an end token behind the environment's words, that is the last turn
-    masked = (output["advantages"] == 0) & (output["advantages"] != 0).any(dim=1, keepdim=True)
-    assert masked.nonzero().tolist()[:2] == [[0, 1], [2, 2]]
 
 
 @pytest.mark.parametrize("settings", [{}, {"num_iterations": 2}], ids=str)
@@ -475,7 +362,7 @@ def test_a_subclass_of_ones_own_calls_one_function(make: Make, monkeypatch: pyte
     assert own.found.counts.shape == own.found.bonuses.shape == (3 * N,)
     arguments = {"explorer": own.explorer, "tokenizer": tokenizer()}
     output = generate(ours, 0, 1, 2)
-    with pytest.raises(ValueError, match="question_ids must have one entry for each of 12 completions; got 1"):
+    with pytest.raises(ValueError, match="question_ids must have one entry for each of 12 completions"):
         exploration_advantages(output, ["a"], None, num_generations=N, **arguments)
     with pytest.raises(ValueError, match="golds or correct must be given, because"):
         exploration_advantages(output, ["a"] * 12, None, num_generations=N, **arguments)
@@ -546,10 +433,9 @@ def test_log_probabilities_of_the_sampler_are_taken_without_unknown_ones(make: M
     assert (advantages.argsort(dim=1) == torch.tensor([0, 2, 1, 3])).all()  # the less likely, the more
 
 
-@pytest.mark.parametrize("estimator", ["grpo", "rloo"])
-def test_the_gate_holds_trls_own_advantages_too(make: Make, estimator: str) -> None:
+def test_the_gate_holds_trls_own_advantages_too(make: Make) -> None:
     trainer = make(
-        exploration=ExplorationConfig(adv_estimator=estimator, bonus="ucb", gate=[N, 0, 0]),
+        exploration=ExplorationConfig(bonus="ucb", gate=[N, 0, 0]),
         rollout_func=saying(r"\boxed{ 7 }", r"\boxed{ 5 }"),  # the gold answers of questions 0, 2 and 1; of 4 neither
     )
     assert (generate(trainer, 0, 1, 4)["advantages"] != 0).any(dim=-1).any()
@@ -559,21 +445,28 @@ def test_the_gate_holds_trls_own_advantages_too(make: Make, estimator: str) -> N
     assert trainer._metrics["train"]["exploration/gated_groups"] == [0.0, pytest.approx(2 / 3)]
 
 
-@pytest.mark.parametrize(
-    "settings", [{}, {"top_p": 0.9}, {"repetition_penalty": 1.1}, {"generation_kwargs": {"min_p": 0.1}}], ids=str
-)
 def test_a_stale_sampler_is_named_once(
-    settings: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """TRL writes this metric with vLLM only; the metric is written here in its place."""
     name = "sampling/sampling_logp_difference/mean"
     assert f'"{name}"' in inspect.getsource(GRPOTrainer._generate_and_score_completions)
-    trainer = make_trainer(policy_dir(), tmp_path, **settings)
+    trainer = make()
     trainer._metrics["train"][name] = [0.5]
-    generate(trainer, 0, 1)
-    trainer._metrics["train"][name] = [0.5]
-    generate(trainer, 0, 1)
-    assert sum(message.startswith(name) for message in caplog.messages) == (settings == {})
+
+    def warnings() -> int:
+        generate(trainer, 0)
+        return sum(message.startswith(name) for message in caplog.messages)
+
+    for place, setting, value in (
+        (trainer, "top_p", 0.9),
+        (trainer, "repetition_penalty", 1.1),
+        (trainer.args, "generation_kwargs", {"min_p": 0.1}),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, setting, value)
+            assert warnings() == 0
+    assert [warnings(), warnings()] == [1, 1]
 
 
 def test_a_missing_log_probability_of_the_engine_corrects_nothing_and_is_counted(make: Make) -> None:

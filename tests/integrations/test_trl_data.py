@@ -7,7 +7,7 @@ import pytest
 from datasets import Dataset, IterableDataset
 from trl_runs import GOLDS, Make, generate, is_right, length, questions
 
-from outcome_rl import ExplorationConfig
+from outcome_rl import ExplorationConfig, question_id
 from outcome_rl.integrations.trl.columns import Columns
 from outcome_rl.outcomes.matcher import OutcomeMatcher
 
@@ -15,26 +15,11 @@ from outcome_rl.outcomes.matcher import OutcomeMatcher
 def test_questions_without_an_id_are_identified_by_their_prompt(make: Make) -> None:
     problems = list(questions()["prompt"])
     chats = [[{"role": "user", "content": problem}] for problem in problems]
-    seen = []
     for prompts in (problems, chats):
         trainer = make(data=questions(id=None, prompt=prompts))
         generate(trainer, 0, 1, 2)
-        first = set(trainer.explorer.solved)
         generate(trainer, 2, 0, 1)
-        assert set(trainer.explorer.solved) == first
-        assert len(first) == 3
-        seen.append(trainer.explorer.counts.items().counts.sum().item())
-    assert seen == [24, 24]
-    again = make(data=questions(id=None))
-    generate(again, 0, 1, 2)
-    assert set(again.explorer.solved) == set(make_ids(make, problems))
-
-
-def make_ids(make: Make, problems: list[str]) -> list[str]:
-    """The ids of the first three problems in another trainer, whose data come in another order."""
-    trainer = make(data=questions(id=None, prompt=problems[::-1], answer=list(GOLDS)[::-1]))
-    generate(trainer, 5, 4, 3)
-    return list(trainer.explorer.solved)
+        assert set(trainer.explorer.solved) == {question_id(prompt) for prompt in prompts[:3]}
 
 
 def test_data_may_be_a_stream(make: Make) -> None:
@@ -45,35 +30,21 @@ def test_data_may_be_a_stream(make: Make) -> None:
     assert set(trainer.explorer.solved) == {row["id"] for row in rows}
 
 
-def test_a_solution_serves_as_gold_by_its_final_answer(make: Make) -> None:
+@pytest.mark.parametrize(
+    ("answers", "columns"), [(None, {}), (["4"] * 6, {"answer_key": "solution"})], ids=["found", "named"]
+)
+def test_a_solution_serves_as_gold_by_its_final_answer(
+    make: Make, answers: list[str] | None, columns: dict[str, str]
+) -> None:
     solutions = [f"As 3 + 4 = 7, so it is.\n#### {gold}" for gold in GOLDS]
-    trainer = make(data=questions(solution=solutions, answer=list(GOLDS)), columns={"answer_key": "solution"})
-    generate(trainer, 0, 1, 2)
-    by_answer = make()
-    generate(by_answer, 0, 1, 2)
-    assert trainer.explorer.solved == by_answer.explorer.solved
-    assert any(trainer.explorer.solved.values())
-
-
-@pytest.mark.parametrize("column", ["ground_truth", "target", "solution"])
-def test_gold_columns_of_other_names(make: Make, column: str) -> None:
-    data = questions(answer=None, **{column: list(GOLDS)})
-    trainer = make(data=data, reward_funcs=length, exploration={"bonus": "ucb"})
+    data = questions(solution=solutions, answer=answers)
+    trainer = make(data=data, columns=columns, reward_funcs=length, exploration={"bonus": "ucb"})
     generate(trainer, 0, 1, 2)
     by_answer = make()
     generate(by_answer, 0, 1, 2)
     assert trainer.explorer.config == ExplorationConfig(bonus="ucb")
     assert trainer.explorer.solved == by_answer.explorer.solved
-
-
-def test_correct_reward_is_a_function_or_its_name(make: Make) -> None:
-    trainers = [
-        make(reward_funcs=[length, is_right], columns={"correct_reward": reward}) for reward in (is_right, "is_right")
-    ]
-    for trainer in trainers:
-        generate(trainer, 0, 1, 2)
-    assert trainers[0].explorer.solved == trainers[1].explorer.solved
-    assert any(trainers[0].explorer.solved.values())
+    assert any(trainer.explorer.solved.values())
 
 
 def math_only(completions: list[str], answer: list[str], **_: Any) -> list[float | None]:
@@ -151,6 +122,12 @@ UNLABELLED: dict[str, Any] = {"reward_funcs": length, "exploration": {"bonus": "
         ({"reward_funcs": [is_right] * 2, "columns": {"correct_reward": "is_right"}}, "'is_right' names 2"),
         ({"columns": {"correct_reward": ["is_right", "x"]}}, "one of the reward functions 'is_right'; got 'x'"),
         ({"importance_sampling_level": "sequence", "loss_type": "grpo"}, "cannot keep the bonus from the answer's"),
+        ({"exploration": {"adv_estimator": "rloo"}, "scale_rewards": "batch"}, "adv_estimator='rloo' works within"),
+        (
+            {"exploration": {"adv_estimator": "rloo"}, "multi_objective_aggregation": "normalize_then_sum"},
+            "adv_estimator='rloo' works within groups",
+        ),
+        ({"exploration": {"adv_estimator": "pkpo(k=99)"}}, "k of adv_estimator 'pkpo' must be at most"),
         ({"data": questions(id=None, image=[None] * 6)}, "'image'"),
         ({"data": questions(answer=["7", "", "7", "3", "9", "5"])}, "field 'answer' .* is empty"),
         ({"data": questions(id=["a", "a", "b", "c", "d", "e"])}, "golds must agree.*'a' .*'7' before; got '5'"),

@@ -51,13 +51,9 @@ def masked_logps(trainer: Any, model: Any, inputs: dict[str, Any]) -> tuple[Tens
     return logps.gather(2, inputs["completion_ids"][..., None])[..., 0], entropies
 
 
-@pytest.mark.parametrize("loss_type", ["grpo", "dapo", "cispo"])
-def test_loss_and_gradient_are_those_of_masked_logits(policy: Path, tmp_path: Path, loss_type: str) -> None:
-    settings = {"loss_type": loss_type, "beta": 0.05, "use_bias_correction_kl": False, "temperature": TEMPERATURE}
-    settings["epsilon_high"] = 1.2 if loss_type == "cispo" else 0.2
-    trainer = make_trainer(
-        policy, tmp_path, fused_loss=True, rollout_func=truncated, num_iterations=2, entropy_coef=0.1, **settings
-    )
+def test_loss_and_gradient_are_those_of_masked_logits(policy: Path, tmp_path: Path) -> None:
+    settings = {"beta": 0.05, "use_bias_correction_kl": False, "temperature": TEMPERATURE, "entropy_coef": 0.1}
+    trainer = make_trainer(policy, tmp_path, fused_loss=True, rollout_func=truncated, num_iterations=2, **settings)
     inputs = generate(trainer, 0, 1, 2)
     trainer.current_gradient_accumulation_steps = 1
     mask = inputs["completion_mask"].bool()
@@ -83,26 +79,6 @@ def test_loss_and_gradient_are_those_of_masked_logits(policy: Path, tmp_path: Pa
     assert loss.item() == pytest.approx(expected.item(), abs=1e-5)
     for found, wanted in zip(ours, theirs, strict=True):
         torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-5)
-
-
-def test_the_ratio_of_an_unchanged_policy_is_one(policy: Path, tmp_path: Path) -> None:
-    """Over the whole vocabulary its mean is below 1."""
-    trainer = make_trainer(
-        policy, tmp_path, fused_loss=True, rollout_func=truncated, num_iterations=2, temperature=TEMPERATURE
-    )
-    inputs = generate(trainer, 0, 1, 2)
-    trainer.current_gradient_accumulation_steps = 1
-    trainer._compute_loss(trainer.model, inputs)
-    metrics = trainer._metrics["train"]
-    assert [metrics[f"clip_ratio/{name}_mean"][-1] for name in ("low", "high", "region")] == [0, 0, 0]
-    mask, old = inputs["completion_mask"].bool(), inputs["old_per_token_logps"]
-    with torch.no_grad():
-        logps, _ = masked_logps(trainer, trainer.model, inputs)
-        whole, _ = masked_logps(
-            trainer, trainer.model, inputs | {KEPT: torch.arange(len(trainer._tokenizer)).expand(*mask.shape, -1)}
-        )
-    assert (logps - old)[mask].exp().mean().item() == pytest.approx(1, abs=1e-6)
-    assert (whole - old)[mask].exp().mean().item() < 0.95
 
 
 class Engine:

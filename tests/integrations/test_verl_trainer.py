@@ -22,7 +22,6 @@ from outcome_rl.exploration import saved
 from outcome_rl.grpo.config.schema import DataConfig
 from outcome_rl.grpo.data.problems import load_problems
 from outcome_rl.integrations.verl.trainer import gold_answer, question_id
-from outcome_rl.metrics import summarise
 
 ANSWERS = {"q1": ["27", "5", "5", None], "q2": ["1", "2", "8", "3"]}
 
@@ -75,23 +74,16 @@ def test_without_a_bonus_the_advantages_are_verls_grpo(make: Make, queue: Queue,
     torch.testing.assert_close(found["outcome_grpo"], found["grpo"])
 
 
-@pytest.mark.parametrize(
-    ("bonus", "coef"),
-    [("ucb", "0.1"), ("ucb_mean", "0.2"), ("ucb_con", "0.2"), ("batch", "1"), ("ucb_con+batch", "[0.2,0.5]")],
-)
-def test_advantages_are_those_of_group_advantages_step_after_step(
-    make: Make, queue: Queue, bonus: str, coef: str
-) -> None:
+def test_advantages_are_those_of_group_advantages_step_after_step(make: Make, queue: Queue) -> None:
     """The group ids change every step, as verl's do; the counts are the questions'."""
-    trainer = make(EXPLORE + f"bonus={bonus}", EXPLORE + f"coef={coef}", EXPLORE + "answer_mask_mode=none")
+    trainer = make(EXPLORE + "bonus=ucb_con+batch", EXPLORE + "coef=[0.2,0.5]", EXPLORE + "answer_mask_mode=none")
     counts = OutcomeCounts()
     seen = []
     for step in (1, 2, 3):
         batch = both_groups(queue, trainer, step)
         metrics: dict[str, float] = {}
         trainer._compute_advantage(batch, metrics)
-        coefs = [float(c) for c in coef.strip("[]").split(",")]
-        wanted = expected(counts, bonus=bonus, coef=coefs if len(coefs) > 1 else coefs[0])
+        wanted = expected(counts, bonus="ucb_con+batch", coef=[0.2, 0.5])
         for row, value in zip(advantages_of(queue, batch), wanted, strict=True):
             torch.testing.assert_close(row, torch.full_like(row, value.item()))
         seen.append(metrics)
@@ -104,9 +96,8 @@ def test_advantages_are_those_of_group_advantages_step_after_step(
     assert seen[0]["exploration/reward_disagrees"] == 0
 
 
-@pytest.mark.parametrize("mode", ["policy", "bonus"])
-def test_answers_are_masked(make: Make, queue: Queue, mode: str) -> None:
-    trainer = make(EXPLORE + "bonus=ucb", EXPLORE + "coef=0.5", EXPLORE + f"answer_mask_mode={mode}")
+def test_answers_get_no_bonus(make: Make, queue: Queue) -> None:
+    trainer = make(EXPLORE + "bonus=ucb", EXPLORE + "coef=0.5", EXPLORE + "answer_mask_mode=bonus")
     batch = both_groups(queue, trainer)
     trainer._compute_advantage(batch, {})
     whole, reward_part = expected(OutcomeCounts(), bonus="ucb", coef=0.5), expected(OutcomeCounts(), bonus="none")
@@ -114,7 +105,7 @@ def test_answers_are_masked(make: Make, queue: Queue, mode: str) -> None:
     for row, answer, all_of_it, reward in zip(advantages_of(queue, batch), answers, whole, reward_part, strict=True):
         wanted = torch.full_like(row, all_of_it.item())
         if answer is not None:  # ... \boxed{ ANSWER } <eos>
-            wanted[-3] = reward if mode == "bonus" else 0.0
+            wanted[-3] = reward
         torch.testing.assert_close(row, wanted)
 
 
@@ -229,30 +220,24 @@ def test_validation_has_pass_at_k_and_diversity_for_each_source(make: Make, acc:
     trainer = make(EXPLORE + "bonus=batch")
     answers = [one for row in ANSWERS.values() for one in row]
     outputs = ["no idea" if answer is None else f"9 \\boxed{{ {answer} }}" for answer in answers]
-    right = np.array([[True, False, False, False], [False, False, False, True]])
-    scores = right.ravel().astype(float).tolist()
+    scores = [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]
     infos = {"reward": [0.5] * 8, "acc": scores} if acc else {"reward": scores}  # 0.5 for the format
-    uids = ["u1"] * 4 + ["u2"] * 4
-    for sources in (["math"] * 8, ["math"] * 4 + ["code"] * 4):
-        trainer._maybe_log_val_generations(inputs=["?"] * 8, outputs=outputs, scores=scores)
-        found = trainer._val_metrics_update(sources, uids, infos, [1] * 8)
-        assert "val-aux/num_turns/mean" in found
-        keys = np.array([NO_ANSWER if a is None else outcome_key(a) for a in answers]).reshape(2, 4)
-        for name in dict.fromkeys(sources):
-            rows = [i for i in range(2) if sources[4 * i] == name]
-            summary = summarise(list(keys[rows]), list(right[rows]))
-            for metric in ("pass_at_k", "diff_at_k"):
-                ours = {k: found[f"validation/{name}/{metric}/{k}"] for k in ("1", "2", "4")}
-                assert ours == pytest.approx(summary[metric])
-        assert found[f"validation/{sources[0]}/identical_rate"] == (0.25 if len({*sources}) == 1 else 0.5)
+    trainer._maybe_log_val_generations(inputs=["?"] * 8, outputs=outputs, scores=scores)
+    sources, uids = ["math"] * 4 + ["code"] * 4, ["u1"] * 4 + ["u2"] * 4
+    found = trainer._val_metrics_update(sources, uids, infos, [1] * 8)
+    assert "val-aux/num_turns/mean" in found
+    names = ("pass_at_k/1", "diff_at_k/4", "identical_rate")
+    assert [found[f"validation/math/{name}"] for name in names] == [0.25, 2, 0.5]
+    assert [found[f"validation/code/{name}"] for name in names] == [0.25, 4, 0]
     assert len(trainer._outcome_explorer.counts) == 0
 
 
 def test_groups_that_dapo_filters_out_are_counted_and_validation_is_not(make: Make, queue: Queue) -> None:
+    """Without golds their scores decide which are correct, as for those that are trained on."""
     trainer = make(EXPLORE + "bonus=ucb_con", "algorithm.filter_groups.enable=true", "data.train_batch_size=1")
-    put_group(queue, trainer, "wrong", "q1", ["1", "2", "2"])  # all rewards equal
+    put_group(queue, trainer, "right", "q1", ["27", "27", "27"], reward_model={"style": "function"})  # equal rewards
     put_group(queue, trainer, "mixed", "q2", ["3", "1"])
-    for uid in ("wrong", "mixed"):
+    for uid in ("right", "mixed"):
         queue.kv_batch_put([uid], "train", tags=[{"is_prompt": True, "status": "finished", "global_steps": 1}])
     validation = put_group(queue, trainer, "validated", "q2", ["8", "9"])
     queue.partition.update(dict.fromkeys([*validation.keys, "validated"], "val"))
@@ -263,11 +248,8 @@ def test_groups_that_dapo_filters_out_are_counted_and_validation_is_not(make: Ma
     assert metrics["training/filter_groups/evicted_samples"] == 1
     assert sampled.keys == ["mixed_0_0", "mixed_1_0"]
     trainer.replay_buffer.sample(global_steps=1, partition_id="val", batch_size=1)
-    counts = trainer._outcome_explorer.counts
-    question = question_key(question_id({"raw_prompt": [{"role": "user", "content": "D12 39 ^ 9 =>"}]}, ""))
-    found = counts.lookup(torch.tensor([question]), torch.tensor([[outcome_key("1"), outcome_key("2")]]))
-    assert found.tolist() == [[1, 2]]
-    assert len(counts) == 2
+    question = question_id({"raw_prompt": [{"role": "user", "content": "D12 39 ^ 9 =>"}]}, "")
+    assert trainer._outcome_explorer.questions() == {question: (3, 3, 1)}  # samples, correct ones, answers
 
 
 def test_ids_come_from_the_data_or_from_the_prompt(tmp_path: Path) -> None:
@@ -300,16 +282,14 @@ def test_a_question_keeps_its_counts_by_its_id_whatever_its_prompt(make: Make, q
     assert list(trainer._outcome_explorer.solved) == ["dialect:7"]
 
 
-@pytest.mark.parametrize(
-    "reward_model", [{}, {"ground_truth": ["1", "2"]}, {"ground_truth": None}, {"ground_truth": " "}]
-)
-def test_without_gold_answers_a_positive_score_is_correct(make: Make, queue: Queue, reward_model: Any) -> None:
-    assert gold_answer({"reward_model": reward_model}) is None
+def test_without_gold_answers_a_positive_score_is_correct(make: Make, queue: Queue) -> None:
+    for gold in (["1", "2"], None, " ", True):
+        assert gold_answer({"reward_model": {"ground_truth": gold}}) is None
+    assert gold_answer({"reward_model": {}}) is None
     trainer = make(EXPLORE + "bonus=ucb_mean")
-    batch, metrics = put_group(queue, trainer, "1", "q1", ["5", "6"], reward_model=reward_model), {}
+    batch, metrics = put_group(queue, trainer, "1", "q1", ["27", "6"], reward_model={"ground_truth": ["1", "2"]}), {}
     trainer._compute_advantage(batch, metrics)
-    scores = [float(queue.fields[key]["rm_scores"].sum() > 0) for key in batch.keys]
-    assert metrics["outcomes/correct_rate"] == sum(scores) / len(scores)
+    assert metrics["outcomes/correct_rate"] == 0.5
 
 
 # --- checkpoints
@@ -368,20 +348,15 @@ def test_a_kill_while_saving_leaves_verls_previous_checkpoint_the_last(
     [
         (EXPLORE + "equivalence=math_verify", r"rule 'canonical/\d+'"),
         (EXPLORE + "id_key=extra_info.index", "the hash of the prompt, .* extra_info.index"),
-        (None, r"state\.json is damaged"),
     ],
 )
-def test_a_state_of_other_settings_or_that_is_damaged_is_refused(
-    make: Make, queue: Queue, tmp_path: Path, setting: str | None, message: str
-) -> None:
+def test_a_state_of_other_settings_is_refused(make: Make, queue: Queue, setting: str, message: str) -> None:
     trainer = make(EXPLORE + "bonus=ucb_con")
     trainer._compute_advantage(both_groups(queue, trainer), {})
     trainer.global_steps = 1
     trainer._save_checkpoint()
-    if setting is None:
-        (tmp_path / "global_step_1" / "exploration" / "state.json").write_text("{")
     with pytest.raises(ValueError, match=message):
-        make(EXPLORE + "bonus=ucb_con", *([] if setting is None else [setting]))
+        make(EXPLORE + "bonus=ucb_con", setting)
 
 
 def put_logps(queue: Queue, batch: KVBatchMeta, means: list[float]) -> None:

@@ -1,4 +1,4 @@
-"""Adapters whose stack is not installed, called as that stack's source calls them."""
+"""slime's functions, called as slime's source calls them: it is not installed here."""
 
 import sys
 from dataclasses import dataclass, field
@@ -71,42 +71,41 @@ def test_slime_leaves_out_the_division_if_the_arguments_say_so() -> None:
     assert advantages == pytest.approx([0.75, -0.25, -0.25, -0.25])
 
 
-def test_slime_counts_go_on_after_a_restart(tmp_path: Any) -> None:
-    before = ExplorationRewards(bonus="ucb", coef=1.0)
-    before(ARGS, group(0, "2+2", "4", ["5", "5"]))
-    before.explorer.save(tmp_path / "exploration")
-    after = ExplorationRewards()
-    after.explorer = Explorer.load(tmp_path / "exploration")
-    _, advantages = after(ARGS, group(1, "2+2", "4", ["5", "6"]))
-    assert advantages == pytest.approx([2**-0.5, 1.0])
-
-
 def test_slime_questions_may_have_ids() -> None:
     post_process = ExplorationRewards(bonus="ucb", coef=1.0, id_key="id")
     post_process(ARGS, group(0, "2+2", "4", ["5", "5"], metadata={"id": 3}))
     _, advantages = post_process(ARGS, group(1, "2 + 2", "4", ["5", "6"], metadata={"id": 3}))
     assert advantages == pytest.approx([2**-0.5, 1.0])
-    with pytest.raises(ValueError, match=r"id_key='id' must be in the metadata of every sample; one has \[\]"):
+    with pytest.raises(ValueError, match="id_key='id' must be in the metadata of every sample"):
         post_process(ARGS, group(2, "2+2", "4", ["5", "5"]))
-
-
-def test_slime_errors_name_what_to_change() -> None:
-    with pytest.raises(ValueError, match="answer_mask_mode cannot be set for slime"):
-        ExplorationRewards(answer_mask_mode="policy")
-    with pytest.raises(ValueError, match="unknown setting 'coeff'; did you mean 'coef'"):
-        ExplorationRewards(coeff=0.1)
-    with pytest.raises(ValueError, match="--disable-rewards-normalization makes rewards the advantages"):
-        ExplorationRewards()(
-            SimpleNamespace(**vars(ARGS), rewards_normalization=False), group(0, "2+2", "4", ["4", "5"])
-        )
-    with pytest.raises(ValueError, match=r"sample of the prompt '2\+2'.*must be text or a number; got list"):
-        ExplorationRewards()(ARGS, [Sample(0, "2+2", "4", ["4"], 0.0)])
     with pytest.raises(ValueError, match=r"id_key must name a stable id in the metadata.*with images"):
         ExplorationRewards()(ARGS, group(0, "2+2", "4", ["4"], multimodal_inputs={"images": [1]}))
-    mixed = group(0, "2+2", "4", ["4", "5"])
-    mixed[1].label = None
-    with pytest.raises(ValueError, match="label must be one answer in all rows or in none"):
-        ExplorationRewards(outcome="outcome_functions:last_word")(ARGS, mixed)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"advantage_estimator": "ppo"}, "--advantage-estimator must be one of grpo, gspo, cispo"),
+        ({"normalize_advantages": True}, "without --normalize-advantages"),
+        ({"rewards_normalization": False}, "--disable-rewards-normalization makes rewards the advantages"),
+        ({"advantage_estimator": "gspo"}, "gspo spreads the gradient"),
+    ],
+    ids=str,
+)
+def test_slime_settings_that_change_the_bonus_or_undo_the_mask_are_refused(
+    changed: dict[str, Any], message: str
+) -> None:
+    args = SimpleNamespace(**vars(ARGS) | changed)
+    with pytest.raises(ValueError, match=message):
+        mask_answers(args, {})
+    if changed != {"advantage_estimator": "gspo"}:
+        with pytest.raises(ValueError, match=message):
+            ExplorationRewards()(args, group(0, "2+2", "4", ["4", "5"]))
+
+
+def test_slime_takes_no_mask() -> None:
+    with pytest.raises(ValueError, match="answer_mask_mode cannot be set for slime"):
+        ExplorationRewards(answer_mask_mode="policy")
 
 
 def test_slime_samples_without_a_reward_were_aborted() -> None:
@@ -154,12 +153,6 @@ def test_slime_leaves_out_what_does_not_train() -> None:
     assert found == [0.0] * 4
     assert post_process.explorer.counts.total() == 2
     assert post_process(ARGS, [*aborted, *removed]) == ([0.0, 0.0], [0.0, 0.0])
-
-
-@pytest.mark.parametrize("changed", [{"advantage_estimator": "ppo"}, {"normalize_advantages": True}], ids=str)
-def test_slime_settings_that_change_the_bonus_are_refused(changed: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="must be one of grpo, gspo, cispo, without --normalize-advantages"):
-        ExplorationRewards()(SimpleNamespace(**vars(ARGS) | changed), group(0, "2+2", "4", ["4", "5"]))
 
 
 def test_slime_outcome_functions() -> None:
@@ -228,16 +221,3 @@ def test_slime_parts_of_a_response_get_their_part_of_the_advantages(monkeypatch:
     mask_answers(SimpleNamespace(**vars(ARGS), hf_checkpoint=str(policy_dir())), data)
     assert length > 2
     assert data["advantages"][0].tolist() == [0.5, 0.5]
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"advantage_estimator": "gspo"}, "gspo spreads the gradient"),
-        ({"normalize_advantages": True}, "without --normalize-advantages"),
-    ],
-    ids=str,
-)
-def test_slime_settings_that_undo_the_mask_are_refused(changed: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        mask_answers(SimpleNamespace(**vars(ARGS) | changed), {})
