@@ -155,15 +155,8 @@ class ExplorationConfig:
 
     def rule(self, scale: Scale = "std") -> GroupRule:
         """Return the settings that `group_advantages` takes."""
-        return GroupRule(
-            adv_estimator=self.adv_estimator,
-            bonus=self.bonus,
-            coef=self.coef,
-            baseline=self.baseline,
-            zero_when_all_correct=self.zero_when_all_correct,
-            no_answer=self.no_answer,
-            scale=scale,
-        )
+        shared = vars(self).keys() & {one.name for one in fields(GroupRule)}
+        return GroupRule(**{name: getattr(self, name) for name in shared}, scale=scale)
 
     @property
     def method(self) -> str:

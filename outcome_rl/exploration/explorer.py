@@ -92,8 +92,7 @@ class Explorer:
         self.matcher = self.config.matcher()
         self.counts = OutcomeCounts(device=device, rule=self.matcher.rule)
         self._facts = Facts({}, {})
-        # A table and its sums, because asking one on a GPU would synchronise; another table is summed up anew.
-        self._known: tuple[Any, Totals] = (self.counts.table, Totals())
+        self._totals = Totals()  # of the table, because asking one on a GPU would synchronise
         self._commit: _Commit | None = None  # begun, and not known to be finished
         self.batches = 0
         self.id_source = ""
@@ -143,10 +142,8 @@ class Explorer:
                 finite. The explorer is then unchanged.
         """
         rule = self.config.rule(scale)
-        own = partial(Batch.of, question_ids, responses, golds, rewards, **columns)
         with self._lock:
-            self._finish()
-            reading = read_batch(own, self.matcher, self.config, self._facts, self.process_group)
+            reading = self._read(question_ids, responses, golds, rewards, **columns)
             if not reading.judged:
                 self.config.check_correctness(
                     fix="got neither. Pass one of them; or pass rewards, and choose settings without correctness, such "
@@ -158,7 +155,7 @@ class Explorer:
             host = scored.host
             past = Past(host.counts, torch.stack([host.visits, host.successes, host.distinct]))
             self._count([questions_N, scored.keys, scored.correct], reading, past, self.batches + 1)
-            scored.history.update(self._totals().metrics(judged=reading.judged))
+            scored.history.update(self._totals.metrics(judged=reading.judged))
         return scored
 
     def count(
@@ -178,10 +175,8 @@ class Explorer:
         Raises:
             TypeError, ValueError: as `score` does; nothing is counted.
         """
-        own = partial(Batch.of, question_ids, responses, golds, rows=rows)
         with self._lock:
-            self._finish()
-            reading = read_batch(own, self.matcher, self.config, self._facts, self.process_group)
+            reading = self._read(question_ids, responses, golds, rows=rows)
             columns = move([reading.questions, reading.keys, reading.correct], self.counts.device)
             past = Past(*(column.cpu() for column in self.counts.read(*columns[:2])))
             self._count(columns, reading, past, self.batches)
@@ -253,8 +248,9 @@ class Explorer:
         entries, facts, batches, id_source = saved.read_state(state, self.matcher)
         counts = OutcomeCounts(device=self.counts.device, rule=self.matcher.rule)
         counts.load_state_dict({"rule": counts.rule, **entries._asdict()})
+        totals = Totals.of(counts)
         with self._lock:
-            self.counts, self._facts, self._commit = counts, facts, None
+            self.counts, self._facts, self._totals, self._commit = counts, facts, totals, None
             self.batches, self.id_source = batches, id_source
 
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -328,12 +324,11 @@ class Explorer:
     def __repr__(self) -> str:
         return f"Explorer({self.config}, {len(self._facts.texts)} questions, {self.counts})"
 
-    def _totals(self) -> Totals:
-        """Return the sums over the table, as the last commit left them; those of another table are computed."""
-        table = self.counts.table
-        if self._known[0] is not table:  # a user has replaced the counts, or a state was loaded
-            self._known = (table, Totals.of(self.counts))
-        return self._known[1]
+    def _read(self, *columns: Any, **named: Any) -> Reading:
+        """Read the responses of all ranks, after a commit that was interrupted."""
+        self._finish()
+        batch = partial(Batch.of, *columns, **named)
+        return read_batch(batch, self.matcher, self.config, self._facts, self.process_group)
 
     def _count(self, columns: Sequence[Tensor], reading: Reading, past: Past, batches: int) -> None:
         """Count a batch, and commit what follows from it.
@@ -341,8 +336,8 @@ class Explorer:
         The commit is noted before the table changes, and carried out afterwards. If an interrupt comes in between, the
         next call asks the table whether the batch is in it.
         """
-        totals = self._totals().after(reading.questions, reading.keys, reading.correct.cpu(), past)
-        self._commit = _Commit(self.counts, totals, reading, batches)
+        totals = self._totals.after(reading.questions, reading.keys, reading.correct.cpu(), past)
+        self._commit = _Commit(totals, reading, batches)
         self.counts.observe(*columns)
         self._finish(counted=True)
 
@@ -351,10 +346,9 @@ class Explorer:
         commit = self._commit
         if commit is None:
             return
-        if counted or (commit.counts is self.counts and commit.counts.total() >= commit.totals.samples):
+        if counted or self.counts.total() >= commit.totals.samples:
             self._facts.add(commit.reading, self.matcher)
-            self._known = (commit.counts.table, commit.totals)
-            self.batches = commit.batches
+            self._totals, self.batches = commit.totals, commit.batches
         self._commit = None
 
     def _warn(self, reading: Reading) -> None:
@@ -382,7 +376,6 @@ class Explorer:
 class _Commit(NamedTuple):
     """A batch that is about to be counted, and what holds once it is."""
 
-    counts: OutcomeCounts
     totals: Totals  # of the table with the batch
     reading: Reading
     batches: int

@@ -113,14 +113,14 @@ def _group_indices(question_ids: Sequence[str], group_ids: Sequence[Hashable] | 
         raise ValueError("group_ids must be equal within a group; got NaN, which is not equal to itself")
     if not question_ids:
         raise ValueError("question_ids must have at least one response; got none")
-    index_of = {group_id: index for index, group_id in enumerate(dict.fromkeys(group_ids))}
-    question_of = dict(zip(group_ids, question_ids, strict=True))
+    question_of: dict[Hashable, str] = {}
     for question_id, group_id in zip(question_ids, group_ids, strict=True):
-        if question_of[group_id] != question_id:
+        if question_of.setdefault(group_id, question_id) != question_id:
             raise ValueError(
                 f"group_ids must name groups of one question each; group {group_id!r} has responses to "
-                f"{question_id!r} and to {question_of[group_id]!r}"
+                f"{question_of[group_id]!r} and to {question_id!r}"
             )
+    index_of = {group_id: index for index, group_id in enumerate(question_of)}
     return np.array([index_of[group_id] for group_id in group_ids])
 
 
