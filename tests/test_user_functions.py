@@ -2,12 +2,15 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import outcome_functions
 import pytest
+import torch
 
 from outcome_rl.outcomes.functions import wrapped
-from outcome_rl.user_functions import load_function
+from outcome_rl.user_functions import boolean, load_function
 
 
 def test_functions_are_loaded_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,3 +73,14 @@ def test_faulty_modules_are_one_sentence(source: str, message: str, tmp_path: Pa
 def test_names_without_a_function_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match=name):
         load_function(name)
+
+
+@pytest.mark.parametrize("result", [True, np.bool_(True), torch.tensor(True), np.int64(1)])
+def test_a_boolean_of_a_library_is_a_boolean(result: Any) -> None:
+    assert boolean("is_correct", result) is True
+
+
+@pytest.mark.parametrize("result", [None, "yes", 2, float("nan"), [True]])
+def test_another_result_decides_nothing(result: Any) -> None:
+    with pytest.raises(TypeError, match="is_correct must return True or False; got"):
+        boolean("is_correct", result)

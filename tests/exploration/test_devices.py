@@ -6,9 +6,9 @@ Without a GPU Triton's interpreter runs the kernels on CPU tensors, and tensors 
 from pathlib import Path
 from typing import Any
 
-import explorer_ranks
 import pytest
 import torch
+from explorer_rows import batch, columns
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,8 +24,6 @@ CONFIGS = [
     ExplorationConfig(),
     ExplorationConfig(bonus="ucb_mean+batch", coef=[0.2, 0.5]),
     ExplorationConfig(adv_estimator="beta_bernoulli", bonus="ucb", gate=[3, 0.1, 0.6]),
-    ExplorationConfig(bonus="none"),
-    ExplorationConfig(adv_estimator="rloo", no_answer="own_class"),
 ]
 
 
@@ -39,9 +37,9 @@ def with_triton(explorer: Explorer) -> Explorer:
 
 def equal_groups(step: int) -> dict[str, Any]:
     """Four responses of each group, as a trainer samples them: one call counts them too."""
-    columns = explorer_ranks.batch(step)
-    rows = [rows[i % len(rows)] for rows in rows_of_groups(columns["group_ids"]) for i in range(4)]
-    return {name: [column[row] for row in rows] for name, column in columns.items()}
+    ragged = batch(step)
+    rows = [rows[i % len(rows)] for rows in rows_of_groups(ragged["group_ids"]) for i in range(4)]
+    return {name: [column[row] for row in rows] for name, column in ragged.items()}
 
 
 def rows_of_groups(group_ids: list[int]) -> list[list[int]]:
@@ -54,9 +52,9 @@ def rows_of_groups(group_ids: list[int]) -> list[list[int]]:
 def test_random_steps_equal_those_on_the_cpu(config: ExplorationConfig, steps: list[tuple[int, bool]]) -> None:
     on_cpu, on_gpu = Explorer(config), with_triton(Explorer(config))
     for seed, equal in steps:
-        columns = equal_groups(seed) if equal else explorer_ranks.batch(seed)
-        expected = on_cpu.score(**columns)
-        found = on_gpu.score(**columns).host
+        arguments = equal_groups(seed) if equal else batch(seed)
+        expected = on_cpu.score(**arguments)
+        found = on_gpu.score(**arguments).host
         for name in ("correct", "rewards", "keys", "counts", "groups"):
             assert torch.equal(getattr(found, name), getattr(expected, name)), name
         for name in ("advantages", "bonuses"):
@@ -73,17 +71,17 @@ def test_random_steps_equal_those_on_the_cpu(config: ExplorationConfig, steps: l
 def test_state_moves_between_devices(tmp_path: Path) -> None:
     explorer = Explorer()
     for step in range(2):
-        explorer.score(**explorer_ranks.batch(step))
+        explorer.score(**batch(step))
     explorer.save(tmp_path / "cpu")
     with_triton(Explorer.load(tmp_path / "cpu")).save(tmp_path / "gpu")
     for file in (tmp_path / "cpu").iterdir():
         assert file.read_bytes() == (tmp_path / "gpu" / file.name).read_bytes(), file.name
-    again, step = Explorer.load(tmp_path / "gpu"), explorer_ranks.batch(2)
-    assert explorer_ranks.columns(again.score(**step)) == explorer_ranks.columns(explorer.score(**step))
+    again, step = Explorer.load(tmp_path / "gpu"), batch(2)
+    assert columns(again.score(**step)) == columns(explorer.score(**step))
 
 
 def test_columns_of_every_type_move_exactly() -> None:
-    columns = [
+    tensors = [
         torch.tensor([True, False]),
         torch.tensor([-(2**63), 2**63 - 1]),
         torch.tensor([0.1, float("nan")]),
@@ -91,11 +89,11 @@ def test_columns_of_every_type_move_exactly() -> None:
         torch.tensor([0.1, 3e4], dtype=torch.bfloat16),
     ]
     elsewhere = torch.device(DEVICE.type, 0)  # "cpu:0" is not equal to "cpu", so everything is copied
-    for before, after in zip(columns, move(columns, elsewhere), strict=True):
+    for before, after in zip(tensors, move(tensors, elsewhere), strict=True):
         assert after.device.type == elsewhere.type
         assert after.data_ptr() != before.data_ptr()
         torch.testing.assert_close(after.cpu(), before, rtol=0, atol=0, equal_nan=True)
-    assert [(x.dtype, x.device) for x in move(columns, META)] == [(x.dtype, META) for x in columns]
+    assert [(x.dtype, x.device) for x in move(tensors, META)] == [(x.dtype, META) for x in tensors]
 
 
 def test_counts_stay_on_the_cpu_where_triton_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,15 +46,6 @@ def test_a_selection_and_a_join_know_what_was_left_out() -> None:
     assert Scored.join([first, second]).metrics["exploration/gated_groups"] == 0.25
 
 
-def test_questions_once_solved_are_left_out() -> None:
-    """Training on unsolved questions only."""
-    explorer = Explorer(gate=[1, 0, 0], bonus="none")
-    assert score(explorer, [(0, 1), (0, 2)]).advantages.abs().min() > 0
-    found = score(explorer, [(0, 1), (0, 2), (1, 1), (1, 2)])
-    assert found.advantages[:2].tolist() == [0, 0]
-    assert found.advantages[2:].abs().min() > 0
-
-
 @pytest.mark.parametrize(
     "gate", [[0, 0.1, 0.9], [2.5, 0.1, 0.9], [8, 0.9, 0.1], [8, -0.1, 0.5], [8, 0.5], [8, 0, 2.0], [8, 0, 1]]
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from libc_faults import explorer_after
 
 from outcome_rl import Explorer
 from outcome_rl.files import atomic
@@ -41,13 +42,6 @@ class Faults:
         return counted
 
 
-def explorer_after(steps: int) -> Explorer:
-    explorer = Explorer(bonus="ucb")
-    for step in range(steps):
-        explorer.score(["q"] * 2, [rf"\boxed{{{step}}}", r"\boxed{0}"], ["0", "0"])
-    return explorer
-
-
 def save(explorer: Explorer, folder: Path, faults: Faults) -> bool:
     """Save with faults; return whether the save ended as if there had been none."""
     with pytest.MonkeyPatch.context() as patched:
@@ -62,12 +56,9 @@ def save(explorer: Explorer, folder: Path, faults: Faults) -> bool:
 
 
 @pytest.mark.parametrize("kill", [False, True], ids=["error", "kill"])
-@pytest.mark.parametrize(
-    "exchange", [pytest.param(True, marks=pytest.mark.nightly), False], ids=["one step", "two renames"]
-)
-def test_no_fault_leaves_no_state(exchange: bool, kill: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not exchange:
-        monkeypatch.setattr(atomic.ctypes, "CDLL", lambda name: object())  # a file system without RENAME_EXCHANGE
+def test_no_fault_leaves_no_state(kill: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a file system without an exchange of names; `test_libc_faults.py` has one with it."""
+    monkeypatch.setattr(atomic.ctypes, "CDLL", lambda name: object())
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # slow, and only a power failure needs it
     old, new, third = explorer_after(1), explorer_after(2), explorer_after(3)
     totals = [int(one.counts.total()) for one in (old, new)]

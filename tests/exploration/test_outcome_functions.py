@@ -1,9 +1,7 @@
 """Explorer with outcome functions: counting, masks, correctness, given keys, state, and hostile functions."""
 
 import asyncio
-import json
 import warnings
-from pathlib import Path
 from typing import Any
 
 import outcome_functions as functions
@@ -12,7 +10,6 @@ import torch
 from transformers import AutoTokenizer
 
 from outcome_rl import ExplorationConfig, Explorer
-from outcome_rl.exploration.saved import STATE_FILE
 from outcome_rl.outcomes.matcher import OutcomeMatcher
 from outcome_rl.toy import policy_dir
 
@@ -53,9 +50,8 @@ def test_spans_are_masked_and_their_lack_is_told_once() -> None:
     assert ["gives no span" in str(one.message) for one in told] == [True]
 
 
-@pytest.mark.parametrize("outcome", [functions.obey_isolated, "outcome_functions:obey_isolated"])
-def test_hostile_functions_do_not_end_the_run(outcome: Any, caplog: pytest.LogCaptureFixture) -> None:
-    with Explorer(outcome=outcome, bonus="ucb", coef=1.0) as explorer:
+def test_hostile_functions_do_not_end_the_run(caplog: pytest.LogCaptureFixture) -> None:
+    with Explorer(outcome="outcome_functions:obey_isolated", bonus="ucb", coef=1.0) as explorer:
         scored = words(explorer, "a", "loop", "bomb", "raise", "unhashable", "exit", "b")
         assert scored.correct.tolist() == [True] + [False] * 6
         assert scored.metrics["outcomes/unresolved"] == 5
@@ -86,24 +82,6 @@ def test_given_keys() -> None:
     with pytest.raises(ValueError, match="golds cannot be compared"):
         words(explorer, "any", outcome_keys=[1])
     assert explorer.seen("q") == [("7", 2), (None, 1)]
-
-
-def test_state_belongs_to_its_function(tmp_path: Path) -> None:
-    named = Explorer(outcome="outcome_functions:last_word")
-    words(named, "x a", "b")
-    named.save(tmp_path / "named")
-    with pytest.raises(ValueError, match=r"outcome_functions:last_word.*A folder gives data"):
-        Explorer.load(tmp_path / "named")
-    loaded = Explorer.load(tmp_path / "named", outcome="outcome_functions:last_word")
-    assert loaded.seen("q") == named.seen("q")
-    passed = Explorer(outcome=functions.last_word)
-    words(passed, "x a", "b")
-    passed.save(tmp_path / "passed")
-    assert json.loads((tmp_path / "passed" / STATE_FILE).read_text())["config"]["outcome"] == "function last_word"
-    assert Explorer.load(tmp_path / "passed", outcome=functions.last_word).seen("q") == named.seen("q")
-    for other in ("math", functions.length):
-        with pytest.raises(ValueError, match="outcome_functions:last_word/1"):
-            Explorer.load(tmp_path / "passed", outcome=other)
 
 
 def test_settings_that_do_not_fit() -> None:

@@ -1,6 +1,7 @@
 """Made-up batches for an `Explorer`: the arguments of `score` from rows of numbers."""
 
 import json
+from random import Random
 from typing import Any
 
 from hypothesis import strategies as st
@@ -28,6 +29,28 @@ def arguments(rows: list[tuple[int, int, int, float]]) -> dict[str, Any]:
         "responses": [text(answer) for _, _, answer, _ in rows],
         "golds": [str(question + 1) for question, *_ in rows],
         "rewards": [reward for *_, reward in rows],
+    }
+
+
+def batch(step: int) -> dict[str, Any]:
+    """Six groups of one to four responses to four questions, some of them without an answer."""
+    random = Random(step)
+    rows = []
+    for group in range(6):
+        question = random.randrange(4)
+        for _ in range(random.randint(1, 4)):
+            answer = random.randrange(4)
+            rows.append((f"q{question}", text(answer), str(question), float(answer == question), group))
+    names = ("question_ids", "responses", "golds", "rewards", "group_ids")
+    return {name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
+
+
+def columns(scored: Scored) -> dict[str, Any]:
+    """The contents of a `Scored`, for comparison."""
+    names = ("correct", "rewards", "keys", "counts", "advantages", "bonuses", "groups")
+    return {name: getattr(scored, name).tolist() for name in names} | {
+        "metrics": scored.metrics,
+        "answers": [None if answer is None else tuple(answer[:3]) for answer in scored.answers],
     }
 
 

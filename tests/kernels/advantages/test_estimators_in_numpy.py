@@ -2,7 +2,6 @@
 
 Each of the random runs of an estimator has a random sum of bonuses and several steps, stops and goes on from a saved
 state, and is counted by a second table of another implementation from groups in another order.
-`tests/exploration/test_methods_on_ranks.py` has the same for the ranks of a process group.
 """
 
 from typing import Any

@@ -1,0 +1,71 @@
+"""An explorer of two ranks: results and state of one process, and errors that reach every rank."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+from explorer_rows import batch, columns, state
+from ranks import on_ranks
+
+from outcome_rl import Explorer
+
+SETTINGS: list[dict[str, Any]] = [
+    {"adv_estimator": "beta_bernoulli", "bonus": "ucb_con+batch", "coef": [0.2, 0.5], "gate": [3, 0.1, 0.6]},
+    {"adv_estimator": "unlikeliness", "bonus": "none"},
+]
+
+
+class Odd(ValueError):
+    """An error that cannot be made from its text."""
+
+    def __init__(self, number: int, text: str) -> None:
+        super().__init__(f"{number} {text}")
+
+
+def refuse(value: object, example: Mapping[str, bool]) -> bool:
+    if example["refused"]:
+        raise Odd(7, "in is_correct")
+    return True
+
+
+def length(response: str, example: object) -> int:
+    return len(response)
+
+
+def check_rank(rank: int) -> None:
+    def own(column: list[Any]) -> list[Any]:
+        half = len(column) // 2  # a group spans both ranks
+        return column[half:] if rank else column[:half]
+
+    for settings in SETTINGS:
+        alone, explorer = Explorer(**settings), Explorer(**settings, process_group=dist.group.WORLD)
+        for step in range(3):
+            whole = batch(step)
+            whole["logps"] = [-0.1 * row for row in range(len(whole["golds"]))]
+            part = {name: own(column) for name, column in whole.items()}
+            assert columns(explorer.score(**part)) == columns(alone.score(**whole))
+        names = ("question_ids", "responses", "golds")
+        explorer.count(*(own(batch(3)[name]) for name in names))
+        alone.count(*(batch(3)[name] for name in names))
+        assert state(explorer) == state(alone)
+
+    new: dict[str, Any] = {"question_ids": ["new"], "responses": ["4"], "golds": ["4"]}
+    for wrong, error, message in (
+        (part | {"golds": ["11" for _ in part["golds"]]}, ValueError, "golds must agree for a question"),
+        (new | {"golds": [str(rank)]}, ValueError, "golds must agree for a question: question 'new'"),
+        (new | {"responses": [4 if rank else "4"]}, TypeError, "responses must be strings"),
+        (new | {"rewards": [1.0] if rank else None}, ValueError, "rewards must be given on every rank"),
+    ):
+        with pytest.raises(error, match=message):
+            explorer.score(**wrong)
+    assert state(explorer) == state(alone)
+    judged = Explorer(outcome=length, is_correct=refuse, process_group=dist.group.WORLD)
+    with pytest.raises(Odd if rank == 1 else RuntimeError, match="7 in is_correct"):
+        judged.score(["q"] * 2, ["a", "b"], rows=[{"refused": False}, {"refused": rank == 1}])
+    assert judged.questions() == {}
+
+
+def test_two_ranks_equal_one_process(tmp_path: Path) -> None:
+    on_ranks(2, check_rank, tmp_path)
