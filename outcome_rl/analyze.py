@@ -142,7 +142,7 @@ def analyze_file(
             f"{path}: no question has a usable gold answer; e.g. {next(iter(bad_golds.items()))}. Fix the field 'gold'."
         )
     by_question = [_question_report(*one) for one in scored]
-    disagreements = _disagreements([one for one in scored if one[2] is not None]) if judged else []
+    disagreements = _disagreements(scored) if judged else []
     by_kind: Counter[str] = Counter()
     for one in disagreements:
         by_kind[one["kind"]] += one["samples"]

@@ -1,7 +1,7 @@
 """Arithmetic expressions as outcomes: a parser over exact fractions, and a form that ignores the order of operands.
 
     one = parse("(50 - 8) * 3 + 2")
-    one.value == 128, one.numbers == (2, 3, 8, 50), one.form == "2+3*(50-8)"
+    one.value == 128, one.numbers == (2, 3, 8, 50), one.form == "(50-8)*3+2"
 
 Nothing is evaluated as code, and no text takes more than milliseconds: numbers are whole, operators are + - * / and
 parentheses, and length and depth are bounded. Two expressions have one form if they differ only in the order and the
@@ -27,7 +27,8 @@ _SPELLINGS = {
     "\\times": "*", "\\cdot": "*", "\\div": "/", "\\left": "", "\\right": "", "\\,": "",
 }  # fmt: skip
 _SPELLING = re.compile(r"\\[A-Za-z]+|\\,|[×·⋅∗÷∕−–]")
-_TOKEN = re.compile(r"\s*([0-9]+|[-+*/()])")
+_TOKEN = re.compile(r"[0-9]+|[-+*/()]")
+_END = ""
 
 
 class Expression(NamedTuple):
@@ -46,56 +47,36 @@ def parse(text: str) -> Expression:
     """
     if len(text) > MAX_CHARS:
         raise ValueError(f"an expression may have {MAX_CHARS} characters; got {len(text)}")
-    tokens = _Tokens(_SPELLING.sub(lambda match: _SPELLINGS.get(match[0], match[0]), text.strip().strip("$")))
+    text = _SPELLING.sub(lambda match: _SPELLINGS.get(match[0], match[0]), text.strip().strip("$"))
+    found = _TOKEN.findall(text)
+    if "".join(found) != "".join(text.split()):
+        raise ValueError(f"only whole numbers, + - * / and parentheses are read; got {text!r}")
+    tokens = [_END, *reversed(found)]
     term, value = _sum(tokens, 0)
-    if tokens.next is not None:
-        raise ValueError(f"an operator was expected before {tokens.next!r}")
+    if tokens != [_END]:
+        raise ValueError(f"an operator was expected before {tokens[-1]!r}")
     return Expression(value, tuple(sorted(_numbers(term[1]))), _written(term))
 
 
-class _Tokens:
-    """The tokens of a text, with the next one in view; None is the end."""
-
-    def __init__(self, text: str) -> None:
-        self._tokens = self._read(text.rstrip())
-        self.next = next(self._tokens, None)
-
-    @staticmethod
-    def _read(text: str) -> Iterator[str]:
-        position = 0
-        while position < len(text):
-            match = _TOKEN.match(text, position)
-            if match is None:
-                raise ValueError(f"no number, operator or parenthesis: {text[position : position + 20]!r}")
-            yield match[1]
-            position = match.end()
-
-    def take(self) -> str:
-        token = self.next
-        if token is None:
-            raise ValueError("the expression ends too early")
-        self.next = next(self._tokens, None)
-        return token
-
-
-def _sum(tokens: _Tokens, depth: int) -> tuple[_Term, Fraction]:
+def _sum(tokens: list[str], depth: int) -> tuple[_Term, Fraction]:
+    """Read a sum from a stack of tokens; return its term and its value, as `_product` and `_factor` do of theirs."""
     if depth > MAX_DEPTH:
         raise ValueError(f"parentheses and signs may be {MAX_DEPTH} deep")
     term, total = _product(tokens, depth)
     terms = [term]
-    while tokens.next in ("+", "-"):
-        sign = 1 if tokens.take() == "+" else -1
+    while tokens[-1] in ("+", "-"):
+        sign = 1 if tokens.pop() == "+" else -1
         (own, node), value = _product(tokens, depth)
         terms.append((sign * own, node))
         total += sign * value
     return _sum_of(terms), total
 
 
-def _product(tokens: _Tokens, depth: int) -> tuple[_Term, Fraction]:
+def _product(tokens: list[str], depth: int) -> tuple[_Term, Fraction]:
     term, total = _factor(tokens, depth)
     factors = [(1, term)]
-    while tokens.next in ("*", "/"):
-        exponent = 1 if tokens.take() == "*" else -1
+    while tokens[-1] in ("*", "/"):
+        exponent = 1 if tokens.pop() == "*" else -1
         term, value = _factor(tokens, depth)
         if exponent < 0 and not value:
             raise ValueError("a division by zero")
@@ -104,11 +85,11 @@ def _product(tokens: _Tokens, depth: int) -> tuple[_Term, Fraction]:
     return _product_of(factors), total
 
 
-def _factor(tokens: _Tokens, depth: int) -> tuple[_Term, Fraction]:
-    token = tokens.take()
+def _factor(tokens: list[str], depth: int) -> tuple[_Term, Fraction]:
+    token = tokens.pop()
     if token == "(":
         inside = _sum(tokens, depth + 1)
-        if tokens.take() != ")":
+        if tokens.pop() != ")":
             raise ValueError("a closing parenthesis was expected")
         return inside
     if token in ("+", "-"):

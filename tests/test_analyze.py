@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from outcome_rl import analyze, question_id
+from outcome_rl import analyze
 from outcome_rl.analyze import SHOWN_DISAGREEMENTS, Report
 from outcome_rl.cli import main
 from outcome_rl.files.samples import Fields, Question, read_sample_file
@@ -85,12 +85,6 @@ def test_usual_spellings_read_the_same(spelling: dict[str, Any], tmp_path: Path)
     assert read_samples(write_rows(tmp_path / "lines.jsonl", [spelling])) == expected
     (tmp_path / "array.json").write_text(json.dumps([spelling]))
     assert read_samples(tmp_path / "array.json") == expected
-
-
-@pytest.mark.parametrize("name", ["response", "completion"])
-def test_one_sample_a_row(name: str, tmp_path: Path) -> None:
-    rows = [{"id": "q", "answer": "4", name: text, "correct": verdict} for text, verdict in (("5", 0), ("a", None))]
-    assert read_samples(write_rows(tmp_path / "flat.jsonl", rows))[0].labels == [False, None]
 
 
 def test_verdicts_of_the_file_are_compared(tmp_path: Path) -> None:
@@ -198,18 +192,6 @@ def test_outcome_functions(tmp_path: Path) -> None:
     assert divisors["pass_at_k"]["1"] == pytest.approx(2 / 3)  # 3 and 1 divide 9
 
 
-def test_questions_without_an_id_are_told_by_their_prompt(tmp_path: Path) -> None:
-    chat = [{"role": "user", "content": "2 + 2?"}]
-    rows = [
-        {"question": "1 + 1?", "answer": "2", "responses": [r"\boxed{2}", r"\boxed{3}"]},
-        {"question": "1 + 1?", "answer": "2", "responses": [r"\boxed{2}"]},
-        {"prompt": chat, "answer": "4", "response": r"\boxed{4}"},
-    ]
-    questions = read_samples(write_rows(tmp_path / "samples.jsonl", rows))
-    assert [question.question_id for question in questions] == [question_id("1 + 1?"), question_id(chat)]
-    assert [len(question.answers) for question in questions] == [3, 1]
-
-
 def test_samples_of_lm_evaluation_harness(tmp_path: Path) -> None:
     """One row for each document and filter; the samples are the same under each filter."""
     texts = [["It is 18.\n#### 18"], ["#### 5"]]
@@ -260,13 +242,6 @@ def test_rows_of_other_tools_without_what_is_needed_are_named(tmp_path: Path, ro
     path = write_rows(tmp_path / "samples.jsonl", [row])
     with pytest.raises(ValueError, match=r"samples.jsonl, row 1: a row of li|samples.jsonl, row 1: a row of lm"):
         analyze_file(path)
-
-
-def test_equal_disagreements_are_listed_once(tmp_path: Path) -> None:
-    rows = [{"id": "q", "gold": "2", "responses": [r"\boxed{3}"] * 4 + [r"\boxed{4}"], "correct": [True] * 5}]
-    report = analyze_file(write_rows(tmp_path / "samples.jsonl", rows))
-    assert [one["answer"] for one in report["disagreements"]] == ["3", "4"]
-    assert (report["labelled"], report["agreeing"]) == (5, 0)
 
 
 def test_another_field_is_audited(tmp_path: Path) -> None:

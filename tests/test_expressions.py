@@ -74,12 +74,6 @@ def test_a_form_has_the_value_and_the_numbers_and_is_its_own_form(tree: Any) -> 
     assert parse(one.form) == one
 
 
-@given(trees.filter(has_value), trees.filter(has_value))
-def test_different_values_have_different_forms(one: Any, other: Any) -> None:
-    if value_of(one) != value_of(other):
-        assert parse(text_of(one)).form != parse(text_of(other)).form
-
-
 @given(trees)
 def test_a_division_by_zero_is_no_expression(tree: Any) -> None:
     if not has_value(tree):

@@ -36,30 +36,30 @@ def test_type_checkers_read_the_same_list() -> None:
             assert getattr(outcome_rl, alias.name) is getattr(import_module(str(one.module)), alias.name)
 
 
-@pytest.mark.parametrize(
-    ("statement", "unwanted"),
-    [
-        ("import outcome_rl", ("torch", "transformers", "vllm", "sympy")),
-        ("import outcome_rl; outcome_rl.outcome_key('1/2')", ("torch", "transformers", "sympy")),
-        ("import outcome_rl; outcome_rl.group_advantages", ("transformers", "vllm", "sympy", "matplotlib")),
-        ("import outcome_rl.cli", ("torch", "transformers", "rich.progress")),
-        ("import outcome_rl.grpo.trainer", ("vllm", "matplotlib", "datasets", "sympy")),
-        ("import outcome_rl.settings", ("torch", "omegaconf", "numpy")),
-        ("from outcome_rl.isolation.grader import judge; judge('1', '2')", ("torch",)),
-        ("import outcome_rl.toy as toy; toy.DialectTask().problems('test', 1)", ("torch", "transformers", "numpy")),
-        (
-            "import outcome_rl, outcome_rl.outcomes.answer_mask\n"
-            "outcome_rl.OutcomeMatcher().classify(['q'], ['#### 5'], ['5'])",
-            ("torch", "transformers", "sympy", "math_verify"),
-        ),
-        (
-            "import outcome_rl.cli, outcome_rl.metrics, outcome_rl.analyze, outcome_rl.environment, contextlib\n"
-            "with contextlib.suppress(SystemExit): outcome_rl.cli.main(['--help'])",
-            ("torch", "transformers", "sympy", "math_verify"),
-        ),
+# Each process runs statement after statement; none may have imported the modules beside it.
+LIGHT = {
+    "without torch": [
+        ("import outcome_rl, outcome_rl.settings, outcome_rl.toy as toy", "torch omegaconf numpy vllm"),
+        ("toy.DialectTask().problems('test', 1)", "torch transformers numpy"),
+        ("outcome_rl.outcome_key('1/2')", "torch transformers sympy"),
+        ("import outcome_rl.cli", "torch transformers rich.progress"),
+        ("import outcome_rl.metrics, outcome_rl.analyze, outcome_rl.environment, contextlib", "torch sympy"),
+        ("with contextlib.suppress(SystemExit): outcome_rl.cli.main(['--help'])", "torch transformers sympy"),
+        ("import outcome_rl.outcomes.answer_mask", "torch transformers"),
+        ("outcome_rl.OutcomeMatcher().classify(['q'], ['#### 5'], ['5'])", "torch transformers sympy math_verify"),
+        ("from outcome_rl.isolation.grader import judge; judge('1', '2')", "torch"),
     ],
-)
-def test_imports_stay_light(statement: str, unwanted: tuple[str, ...]) -> None:
-    code = f"{statement}\nimport sys\nprint([name for name in {unwanted!r} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"
+    "with torch": [
+        ("import outcome_rl; outcome_rl.group_advantages", "transformers vllm sympy matplotlib"),
+        ("import outcome_rl.grpo.trainer", "vllm matplotlib datasets sympy"),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", LIGHT)
+def test_imports_stay_light(name: str) -> None:
+    program = "import sys\ndef found(names): print('found', *(x for x in names.split() if x in sys.modules))\n"
+    program += "".join(f"{statement}\nfound({unwanted!r})\n" for statement, unwanted in LIGHT[name])
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    found = [line for line in done.stdout.splitlines() if line.startswith("found")]
+    assert dict(zip(LIGHT[name], found, strict=True)) == dict.fromkeys(LIGHT[name], "found")

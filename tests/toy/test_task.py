@@ -10,7 +10,7 @@ from dialect_oracle import FORMULAS, compute, steps_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outcome_rl.toy.task import DIALECTS, MAX_COUNT, SYMBOLS, DialectTask, Question, Split
+from outcome_rl.toy.task import DIALECTS, MAX_COUNT, SYMBOLS, DialectTask, Split
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 TASK = DialectTask()
@@ -30,12 +30,8 @@ def test_the_task_never_changes():
     assert sha256(json.dumps(rows).encode()).hexdigest()[:16] == "7093b2927a0feff6"
 
 
-def test_default_sizes_and_row_shape():
+def test_default_sizes():
     assert [len(TASK.problems(split)) for split in SPLITS] == [512, 256, 1024]
-    for split in SPLITS:
-        rows = TASK.problems(split, 100)
-        assert [row["id"] for row in rows] == [f"dialect0-{split}-{index}" for index in range(100)]
-        assert all(set(row) == {"id", "problem", "answer"} for row in rows)
 
 
 @given(instance=st.integers(0, 10**9), small=st.integers(1, 60), large=st.integers(60, 150))
@@ -51,12 +47,6 @@ def test_any_instance_is_consistent(instance: int, small: int, large: int):
         assert len(problems) == large
         assert not problems & seen
         seen |= problems
-
-
-def test_splits_are_disjoint():
-    problems = [{row["problem"] for row in TASK.problems(split, 20_000)} for split in SPLITS]
-    assert [len(split) for split in problems] == [20_000] * 3
-    assert len(set.union(*problems)) == 60_000
 
 
 def test_held_out_rules():
@@ -89,12 +79,6 @@ def test_rules_have_the_documented_shares_and_beliefs():
         assert set(rule.beliefs) == set(FORMULAS)
         assert math.isclose(sum(rule.beliefs.values()), 1.0)
         assert min(rule.beliefs.values()) > 0
-
-
-def test_answer_follows_the_true_rules():
-    question = Question("D07", 17, (("@", 5), ("#", 3)))
-    assert question.text == "D07 17 @ 5 # 3 =>"
-    assert TASK.answer(question) == solve(TASK, question.text)
 
 
 @pytest.mark.parametrize(
