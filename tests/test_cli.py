@@ -25,11 +25,6 @@ def invoke(*arguments: str | Path) -> Result:
     return call(cli.main, *arguments)
 
 
-def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "outcome_rl.cli", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-
-
 @pytest.fixture
 def samples(tmp_path: Path) -> Path:
     path = tmp_path / "samples.jsonl"
@@ -45,7 +40,7 @@ def samples(tmp_path: Path) -> Path:
 def test_analyze_prints_the_table_and_writes_the_report(samples: Path, tmp_path: Path) -> None:
     out = tmp_path / "report.json"
     result = invoke("analyze", samples, "--json", out)
-    assert result.exit_code == 0, result.output
+    assert (result.exit_code, result.stderr) == (0, "samples.jsonl ...\n")
     report = json.loads(out.read_text())
     assert set(report) >= REQUIRED_KEYS
     assert report["pass_at_k"] == pytest.approx({"1": 1 / 4, "2": 5 / 12, "4": 1 / 2})
@@ -61,13 +56,6 @@ def test_verdicts_of_the_file_are_compared_and_control_characters_stay_off_the_s
     assert "agrees with 50.0% of the file's 2 labels" in " ".join(shown.split())
     assert "answer \ufffd]0;title\ufffd \ufffd5: correct by the file, wrong here (gold 4)" in shown
     assert not {"\x1b", "\x07", "\x9b"} & set(shown)
-
-
-def test_samples_may_come_from_standard_input(samples: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "outcome_rl.cli", "analyze", "-", "--json", str(tmp_path / "report.json")]
-    done = subprocess.run(command, input=samples.read_bytes(), capture_output=True, check=True)
-    assert b"2 questions, 8 samples" in done.stdout
-    assert json.loads((tmp_path / "report.json").read_text())["n_samples"] == 8
 
 
 def test_several_files_are_told_apart(samples: Path, tmp_path: Path) -> None:
@@ -102,18 +90,11 @@ def test_the_table_fits_the_terminal_with_long_names_and_many_k(
     assert "[bold]" in "".join(line[1:].split("│")[0].strip() for line in lines)
 
 
-def test_stdout_holds_the_result_alone(samples: Path) -> None:
-    result = run("analyze", samples)
-    assert result.returncode == 0, result.stderr
-    assert result.stderr == "samples.jsonl ...\n"
-    assert "samples.jsonl ..." not in result.stdout
-
-
 def test_a_question_that_is_not_scored_is_shown(samples: Path) -> None:
     with samples.open("a") as file:
         file.write('{"question_id": "no gold", "gold": "", "samples": [{"answer": "4"}]}\n')
-    result = run("analyze", samples)
-    assert result.returncode == 0, result.stderr
+    command = [sys.executable, "-m", "outcome_rl.cli", "analyze", samples]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert "1 not scored" in result.stdout
     assert "\nwarning: question 'no gold': the gold answer '' is empty" in result.stderr
     assert ".py" not in result.stderr  # where a warning was raised says nothing to a user
@@ -122,9 +103,8 @@ def test_a_question_that_is_not_scored_is_shown(samples: Path) -> None:
 def test_a_bad_row_is_one_line_and_status_2(samples: Path) -> None:
     with samples.open("a") as file:
         file.write('{"question_id": "x", "samples": []}\n')
-    result = run("analyze", samples)
-    assert result.returncode == 2
-    assert result.stdout == ""
+    result = invoke("analyze", samples)
+    assert (result.exit_code, result.stdout) == (2, "")
     progress, error = result.stderr.splitlines()
     assert progress == "samples.jsonl ..."
     assert error.startswith(f"error: {samples}, row 3: field 'samples' must be a list of at least one sample")
@@ -143,10 +123,8 @@ def test_ctrl_c_is_one_line_and_status_130(monkeypatch: pytest.MonkeyPatch, caps
 
 def test_debug_shows_the_traceback(samples: Path) -> None:
     samples.write_text("{")
-    result = run("--debug", "analyze", samples)
-    assert result.returncode != 0
-    assert "Traceback" in result.stderr
-    assert "read_sample_file" in result.stderr
+    with pytest.raises(ValueError, match="not valid JSON"):
+        invoke("--debug", "analyze", samples)
 
 
 def test_files_that_cannot_be_opened_are_named(samples: Path, tmp_path: Path) -> None:
@@ -165,13 +143,10 @@ def test_a_report_that_could_not_be_written_is_refused_before_the_work(samples: 
     assert "--plot must be a file that ends in .png" in result.stderr
 
 
-@pytest.mark.parametrize("arguments", [("analyze",), ("analyze", "x", "--workers", "0"), ("analyse", "x")])
-def test_wrong_usage_is_status_2(arguments: tuple[str, ...]) -> None:
-    assert invoke(*arguments).exit_code == 2
-
-
 def test_a_near_command_or_preset_is_suggested() -> None:
-    assert "did you mean 'analyze'?" in invoke("analyse", "x").stderr
+    result = invoke("analyse", "x")
+    assert result.exit_code == 2
+    assert "did you mean 'analyze'?" in result.stderr
     assert "did you mean --config toy?" in invoke("train", "toy").stderr
 
 
@@ -202,11 +177,10 @@ def test_tables_wrap_their_last_column_at_the_width_of_the_terminal(
     assert (rest, last, empty) == ([], "two", "")
 
 
-@pytest.mark.parametrize("words", [["env"], ["env", "--json"], ["train", "--settings"]])
-def test_a_reader_that_leaves_ends_the_command_quietly(words: list[str]) -> None:
+def test_a_reader_that_leaves_ends_the_command_quietly() -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    command = [sys.executable, "-m", "outcome_rl.cli", *words]
+    command = [sys.executable, "-m", "outcome_rl.cli", "env"]
     with os.fdopen(writing, "wb") as stdout:
         done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
@@ -221,12 +195,6 @@ def test_another_broken_pipe_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> N
         cli.main(["env"])
 
 
-def test_env_json() -> None:
-    result = invoke("env", "--json")
-    assert result.exit_code == 0
-    assert set(json.loads(result.stdout)) == {"versions", "devices", "operations"}
-
-
 def test_version() -> None:
     assert invoke("--version").stdout == f"outcome-rl {__version__}\n"
 
@@ -234,9 +202,7 @@ def test_version() -> None:
 def test_every_help_ends_with_an_example_that_the_parser_takes() -> None:
     parser = cli._parser()
     (commands_of,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    bench = commands_of.choices["bench"]
-    (nested,) = (action for action in bench._actions if isinstance(action, argparse._SubParsersAction))
-    for each in (parser, *commands_of.choices.values(), *nested.choices.values()):
+    for each in (parser, *commands_of.choices.values()):
         *_, title, example = each.format_help().splitlines()
         assert title == "example:", each.prog
         program, *words = shlex.split(example)

@@ -3,10 +3,12 @@
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -21,6 +23,7 @@ from outcome_rl.files.atomic import (
     remove_folder,
     remove_unfinished,
     seal_folder,
+    standing,
     write_json,
     write_text,
 )
@@ -122,11 +125,10 @@ def test_names_with_one_end_have_separate_scratch_files(tmp_path: Path) -> None:
     assert (tmp_path / f"a-{long}").read_text() + (tmp_path / f"b-{long}").read_text() == "ab"
 
 
-def test_standard_output_is_written_to_even_if_it_is_a_file(tmp_path: Path) -> None:
-    write = "print('before', flush=True); write_text('/dev/stdout', 'text\\n')"
-    code = f"from outcome_rl.files.atomic import write_text; {write}"
+def test_an_open_file_keeps_what_it_holds(tmp_path: Path) -> None:
     with (tmp_path / "out").open("a") as out:
-        subprocess.run([sys.executable, "-c", code], stdout=out, check=True)
+        print("before", file=out, flush=True)
+        write_text(f"/dev/fd/{out.fileno()}", "text\n")
     assert (tmp_path / "out").read_text() == "before\ntext\n"
 
 
@@ -134,6 +136,11 @@ def fill(folder: Path, text: str) -> None:
     (folder / "inner").mkdir()
     (folder / "inner" / "a").write_text(text)
     (folder / "b").write_text(text)
+
+
+def replace_folder(folder: Path, text: str) -> None:
+    with atomic_folder(folder, replace=True) as scratch:
+        fill(scratch, text)
 
 
 def fill_in_part(folder: Path) -> None:
@@ -148,28 +155,54 @@ def content(folder: Path) -> str:
     return text
 
 
+def watched(monkeypatch: pytest.MonkeyPatch, state: Callable[[], str]) -> list[str]:
+    """Record a state before each call that changes the disk: a kill would leave it."""
+    seen = []
+
+    def recording(call: Callable[..., Any]) -> Callable[..., Any]:
+        def recorded(*arguments: Any, **options: Any) -> Any:
+            seen.append(state())
+            return call(*arguments, **options)
+
+        return recorded
+
+    for module, name in ((os, "fsync"), (os, "replace"), (Path, "rename"), (atomic, "_exchange"), (shutil, "rmtree")):
+        monkeypatch.setattr(module, name, recording(getattr(module, name)))
+    return seen
+
+
+def test_a_kill_leaves_the_old_file_or_the_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_text(tmp_path / "x", "old")
+    seen = watched(monkeypatch, (tmp_path / "x").read_text)
+    write_text(tmp_path / "x", "new")
+    assert seen == ["old", "old", "new"]
+
+
 @pytest.mark.parametrize("exchange", [True, False], ids=["one step", "two renames"])
-def test_a_folder_is_replaced(exchange: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_leaves_the_old_folder_or_the_new_one(
+    exchange: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if not exchange:
         monkeypatch.setattr("outcome_rl.files.atomic.ctypes.CDLL", lambda name: object())  # a system without renameat2
-    for text in ("old", "new"):
-        with atomic_folder(tmp_path / "x", replace=True) as scratch:
-            fill(scratch, text)
-        assert content(tmp_path / "x") == text
+    replace_folder(tmp_path / "x", "old")
+    seen = watched(monkeypatch, lambda: content(standing(tmp_path / "x")))
+    replace_folder(tmp_path / "x", "new")
+    assert content(tmp_path / "x") == "new"
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
+    assert len(seen) >= 6
+    assert {*seen} == {"old", "new"}
+    assert seen == sorted(seen, reverse=True)  # the new one stays
 
 
 def test_a_folder_is_replaced_on_request_only(tmp_path: Path) -> None:
-    with atomic_folder(tmp_path / "x") as scratch:
-        fill(scratch, "old")
+    replace_folder(tmp_path / "x", "old")
     with pytest.raises(FileExistsError, match=r"x exists, and nothing is overwritten"), atomic_folder(tmp_path / "x"):
         raise AssertionError
     assert content(tmp_path / "x") == "old"
 
 
 def test_an_error_leaves_the_old_folder(tmp_path: Path) -> None:
-    with atomic_folder(tmp_path / "x") as scratch:
-        fill(scratch, "old")
+    replace_folder(tmp_path / "x", "old")
     with pytest.raises(FileNotFoundError), atomic_folder(tmp_path / "x", replace=True) as scratch:
         fill_in_part(scratch)
     assert content(tmp_path / "x") == "old"
@@ -205,81 +238,6 @@ def test_a_folder_is_removed_under_another_name(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "other").touch()
     remove_unfinished(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["other"]
-
-
-# Exits without clean-up at the n-th call that changes the disk, as SIGKILL would, or with status 0 after the last one.
-KILLED = """
-import os, shutil, sys
-from pathlib import Path
-from outcome_rl.files import atomic
-place, number = Path(sys.argv[1]), int(sys.argv[2])
-calls = 0
-def killing(call):
-    def counted(*arguments, **options):
-        global calls
-        calls += 1
-        if calls == number:
-            os._exit(9)
-        return call(*arguments, **options)
-    return counted
-for module, name in ((os, "fsync"), (os, "replace"), (Path, "rename"), (atomic, "_exchange"), (shutil, "rmtree")):
-    setattr(module, name, killing(getattr(module, name)))
-"""
-
-
-def kill_at_every_step(place: Path, script: str, check: Callable[[bool], None]) -> int:
-    """Run `script` again and again, killed one call later each time; returns the number of kills."""
-    number = 1
-    while True:
-        command = [sys.executable, "-c", KILLED + script, str(place), str(number)]
-        status = subprocess.run(command, check=False).returncode
-        assert status in (0, 9)
-        check(status == 0)
-        if status == 0:
-            return number - 1
-        number += 1
-
-
-def test_a_kill_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
-    seen = []
-
-    def check(ended: bool) -> None:
-        seen.append((tmp_path / "x").read_text())
-        assert seen[-1] in (["new"] if ended else ["old", "new"])
-        write_text(tmp_path / "x", "old")
-
-    write_text(tmp_path / "x", "old")
-    assert kill_at_every_step(tmp_path / "x", "atomic.write_text(place, 'new')", check) == 3
-    assert seen == ["old", "old", "new", "new"]
-
-
-@pytest.mark.parametrize("exists", [True, False])
-def test_a_kill_leaves_the_old_folder_or_the_new_one(exists: bool, tmp_path: Path) -> None:
-    seen = []
-
-    def check(ended: bool) -> None:
-        seen.append(content(tmp_path / "x") if (tmp_path / "x").exists() else "none")
-        assert seen[-1] in (["new"] if ended else ["old" if exists else "none", "new"])
-        start()
-
-    def start() -> None:
-        if exists:
-            with atomic_folder(tmp_path / "x", replace=True) as scratch:
-                fill(scratch, "old")
-        elif (tmp_path / "x").exists():
-            remove_folder(tmp_path / "x")
-
-    start()
-    script = """
-with atomic.atomic_folder(place, replace=True) as scratch:
-    (scratch / "inner").mkdir()
-    (scratch / "inner" / "a").write_text("new")
-    (scratch / "b").write_text("new")
-"""
-    assert kill_at_every_step(tmp_path / "x", script, check) >= 6
-    assert set(seen) == {"old" if exists else "none", "new"}
-    remove_unfinished(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == (["x"] if exists else [])
 
 
 def test_several_processes_may_write_one_file(tmp_path: Path) -> None:

@@ -11,22 +11,19 @@ import pytest
 from outcome_rl import question_id
 from outcome_rl.analyze import analyze_file
 from outcome_rl.cli import main
-from outcome_rl.files.samples import NAMES, TOOLS, Fields, SampleFile, read_sample_file
-from outcome_rl.outcomes.matcher import OutcomeMatcher
-
-
-def read(path: Path, **options: Any) -> SampleFile:
-    return read_sample_file(path, extract=OutcomeMatcher.extract, **options)
+from outcome_rl.files.jsonl import write_rows
+from outcome_rl.files.samples import NAMES, TOOLS, Fields, read_sample_file
 
 
 def write(path: Path, rows: Iterable[Any]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    write_rows(path, rows)
     return path
 
 
 CHAT = [{"role": "user", "content": "2 + 2?"}]
 ASSISTANT = [{"role": "assistant", "content": r"\boxed{4}"}]
-# Rows with the fields that each tool documents: question, gold (None: the file has none), answers and labels.
+# Rows with the fields that each tool documents, or a file of its own below: question, gold (None: the file has none),
+# answers and labels.
 FORMATS: dict[str, tuple[dict[str, Any], str | None, list[str | None], list[bool | None]]] = {
     "verl's rollouts": (
         {"input": "2 + 2?", "output": r"\boxed{4}", "gts": "4", "score": 1.0, "step": 3},
@@ -44,15 +41,6 @@ FORMATS: dict[str, tuple[dict[str, Any], str | None, list[str | None], list[bool
     "vLLM's outputs": (
         {"request_id": "0", "prompt": "2 + 2?", "outputs": [{"index": 0, "text": r"\boxed{4}"}, {"text": "no idea"}]},
         *(None, ["4", None], [None, None]),
-    ),
-    "an OpenAI batch": (
-        {"custom_id": "q1", "response": {"body": {"choices": [{"message": ASSISTANT[0]}]}}, "error": None},
-        *(None, ["4"], [None]),
-    ),
-    "lm-evaluation-harness": (
-        {"doc_id": 7, "doc": {"question": "2 + 2?"}, "target": "#### 4", "resps": [[r"\boxed{4}"]]}
-        | {"filter": "none", "metrics": ["exact_match"], "exact_match": 0.0},
-        *("#### 4", ["4"], [False]),
     ),
     "lighteval": (
         {"doc": {"query": "2 + 2?", "choices": ["3", "4"], "gold_index": [1], "id": "7"}}
@@ -81,13 +69,13 @@ FORMATS: dict[str, tuple[dict[str, Any], str | None, list[str | None], list[bool
 
 
 def test_every_tool_has_a_row() -> None:
-    assert FORMATS.keys() == TOOLS.keys()
+    assert {*FORMATS, *(tool for tool, _ in WRITTEN.values())} == TOOLS.keys()
 
 
 @pytest.mark.parametrize("tool", FORMATS)
 def test_a_format_is_read_with_no_option_and_named(tool: str, tmp_path: Path) -> None:
     row, gold, answers, labels = FORMATS[tool]
-    file = read(write(tmp_path / "rows.jsonl", [row]))
+    file = read_sample_file(write(tmp_path / "rows.jsonl", [row]))
     (question,) = file.questions
     assert (question.gold, question.answers, question.labels) == (gold, answers, labels)
     assert file.remarks[0].startswith(f"read as {tool} (")
@@ -102,7 +90,7 @@ def test_csv_and_its_cells(tmp_path: Path) -> None:
         writer.writerow(["a, b?", "[0,1)", "it is\n\\boxed{[0,1)}", "1.0"])
         writer.writerow(["c?", "007", r"\boxed{7}", "false"])
         writer.writerow(["d?", "3", r"\boxed{3}", ""])
-    found = read(path).questions
+    found = read_sample_file(path).questions
     assert [(one.gold, one.answers, one.labels) for one in found] == [
         ("[0,1)", ["[0,1)"], [True]),
         ("007", ["7"], [False]),
@@ -115,28 +103,28 @@ def test_a_folder_of_datasets(tmp_path: Path) -> None:
     rows = datasets.Dataset.from_list([{"id": "q", "gold": "4", "responses": [r"\boxed{4}"]}])
     rows.save_to_disk(tmp_path / "one")
     datasets.DatasetDict(train=rows, test=rows).save_to_disk(tmp_path / "two")
-    assert read(tmp_path / "one").questions == read(tmp_path / "two" / "test").questions
+    assert read_sample_file(tmp_path / "one").questions == read_sample_file(tmp_path / "two" / "test").questions
     with pytest.raises(ValueError, match="2 splits"):
-        read(tmp_path / "two")
+        read_sample_file(tmp_path / "two")
     (tmp_path / "none").mkdir()
     with pytest.raises(ValueError, match="save_to_disk"):
-        read(tmp_path / "none")
+        read_sample_file(tmp_path / "none")
 
 
 def test_rows_inside_one_object(tmp_path: Path) -> None:
     rows = [{"id": "q", "gold": "4", "response": r"\boxed{4}"}]
     for indent in (None, 2):
         (tmp_path / "file.json").write_text(json.dumps({"model": "m", "results": rows}, indent=indent))
-        assert read(tmp_path / "file.json").questions[0].answers == ["4"]
+        assert read_sample_file(tmp_path / "file.json").questions[0].answers == ["4"]
 
 
 def test_fields_of_any_name(tmp_path: Path) -> None:
     path = write(tmp_path / "rows.jsonl", [{"k": "a", "q": "2 + 2?", "truth": 4, "tries": [r"\boxed{4}"], "r": [0.3]}])
     fields = Fields(id="k", samples="tries", gold="truth", reward="r")
-    (question,) = read(path, fields=fields).questions
+    (question,) = read_sample_file(path, fields=fields).questions
     assert (question.question_id, question.gold, question.labels) == ("a", "4", [False])
-    assert read(path, fields=fields, threshold=0.2).questions[0].labels == [True]
-    by_prompt = read(path, fields=Fields(prompt="q", samples="tries")).questions[0]
+    assert read_sample_file(path, fields=fields, threshold=0.2).questions[0].labels == [True]
+    by_prompt = read_sample_file(path, fields=Fields(prompt="q", samples="tries")).questions[0]
     assert (by_prompt.question_id, by_prompt.gold) == (question_id("2 + 2?"), None)
 
 
@@ -170,7 +158,7 @@ def test_a_wrong_row_is_refused_with_the_fields_that_are_there(
     row: dict[str, Any], options: dict[str, Any], words: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ValueError, match=r"rows.jsonl, row 1: (?s:.*)" + words):
-        read(write(tmp_path / "rows.jsonl", [row]), **options)
+        read_sample_file(write(tmp_path / "rows.jsonl", [row]), **options)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +170,7 @@ def test_a_wrong_row_is_refused_with_the_fields_that_are_there(
 )
 def test_rows_of_two_questions_under_one_id_are_refused(second: dict[str, Any], words: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=f"row 2: .*{words}"):
-        read(write(tmp_path / "rows.jsonl", [ROW | {"prompt": "one"}, second]))
+        read_sample_file(write(tmp_path / "rows.jsonl", [ROW | {"prompt": "one"}, second]))
 
 
 def test_what_a_user_should_know_is_said(tmp_path: Path) -> None:
@@ -191,7 +179,7 @@ def test_what_a_user_should_know_is_said(tmp_path: Path) -> None:
         ROW | {"samples": [r"\boxed{4}"]},
         {"id": "r", "gold": "1", "samples": [r"\boxed{1}"]},
     ]
-    file = read(write(tmp_path / "rows.jsonl", rows))
+    file = read_sample_file(write(tmp_path / "rows.jsonl", rows))
     assert [len(one.answers) for one in file.questions] == [3, 1]
     first, *others = file.remarks
     assert "samples: samples" in first
@@ -274,7 +262,7 @@ WRITTEN: dict[str, tuple[str, list[tuple[str, str | None, list[str | None]]]]] =
 def test_files_that_tools_wrote_are_read_with_no_option(name: str) -> None:
     tool, questions = WRITTEN[name]
     path = Path(__file__).parent / "written" / name
-    file = read(path)
+    file = read_sample_file(path)
     assert file.remarks[0].startswith(f"read as {tool} (")
     assert [(one.question_id, one.gold, one.answers) for one in file.questions] == questions
     report = analyze_file(path).report

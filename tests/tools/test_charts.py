@@ -145,12 +145,9 @@ FEW = ("Distinct answers in a group", "KL to the base policy (nats per token)") 
     ("scale", "steps"),
     [
         (0.0, [1]),
-        (1e-9, [1, 2, 3]),
         (1.9e-6, [1, 250_000]),
         (1e-4, [1_000_001, 1_000_002, 1_000_005]),
-        (12.5, list(range(1, 152))),
         (150_000.0, [999, 1000]),
-        (1e6, [5, 10, 15]),
     ],
 )
 def test_no_text_is_cut_off_at_any_scale(
@@ -164,7 +161,7 @@ def test_no_text_is_cut_off_at_any_scale(
     assert len(drawn) == 2 * 2
 
 
-@pytest.mark.parametrize(("largest", "scale"), [(1, 0.0), (8, 1e-3), (64, 1.0), (1024, 0.5)])
+@pytest.mark.parametrize(("largest", "scale"), [(1, 0.0), (1024, 0.5)])
 def test_no_text_is_cut_off_over_k(largest: int, scale: float, drawn: list[Figure]) -> None:
     ks = [2**i for i in range(11) if 2**i <= largest]
     rows = [

@@ -5,27 +5,18 @@ import random
 import re
 import statistics
 from pathlib import Path
-from typing import Any
 
 import pytest
+import written_runs
+from written_runs import evaluation
 
 from outcome_rl.cli import main
-from outcome_rl.grpo.config.load import load_config, to_yaml
+from outcome_rl.files.jsonl import read_rows, write_rows
 from outcome_rl.tools.compare import compare_runs
 
 
-def evaluation(step: int, dataset: str, low: float, high: float) -> dict[str, Any]:
-    at_k = {"pass_at_k": {"1": low, "32": high}, "diff_at_k": {"1": 1.0, "32": 4.0}}
-    return {"step": step, "dataset": dataset, "n_questions": 8, "n_samples": 256, "no_answer_rate": 0.0} | at_k
-
-
-def write_run(
-    folder: Path, bonus: str, seed: int, last: tuple[float, float], best: float = 0.0, **settings: str
-) -> Path:
-    overrides = [f"exploration.bonus={bonus}", f"trainer.seed={seed}", f"trainer.experiment_name={folder.name}"]
-    config = load_config("toy", [*overrides, *(f"{k.replace('__', '.')}={v}" for k, v in settings.items())])
-    folder.mkdir(parents=True)
-    (folder / "config.yaml").write_text(to_yaml(config))
+def write_run(folder: Path, bonus: str, seed: int, last: tuple[float, float], *more: str, best: float = 0.0) -> Path:
+    settings = [f"exploration.bonus={bonus}", f"trainer.seed={seed}", f"trainer.experiment_name={folder.name}", *more]
     rows = [
         evaluation(0, "toy:validation", 0.2, 0.8),
         evaluation(0, "toy:test", 0.3, 0.83),
@@ -33,13 +24,11 @@ def write_run(
         evaluation(50, "toy:validation", 0.5, 0.75),
         evaluation(50, "toy:test", *last),
     ]
-    (folder / "evaluations.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     metrics = [
         {"step": step, "epoch": (step - 1) // 2, "exploration/solved_fraction": 0.1 * step}
         for step in range(1, 6)  # two whole epochs, and half of one
     ]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in metrics))
-    return folder
+    return written_runs.write_run(folder, settings, rows, metrics)
 
 
 def study(root: Path, gain: float, noise: float = 0.002, seeds: int = 5) -> list[Path]:
@@ -61,10 +50,8 @@ def test_a_difference_is_found_in_spite_of_the_spread_over_seeds(tmp_path: Path,
     row = next(row for row in found["verdicts"] if row["measure"] == "last pass@32")
     assert (row["verdict"], row["units"]) == (word, 5)
     assert row["mean"] == pytest.approx(gain, abs=0.004)
-    values = [
-        json.loads((tmp_path / f"none{seed}" / "evaluations.jsonl").read_text().splitlines()[-1]) for seed in range(5)
-    ]
-    expected = [value["pass_at_k"]["32"] for value in values]
+    lasts = [[*read_rows(tmp_path / f"none{seed}" / "evaluations.jsonl")][-1] for seed in range(5)]
+    expected = [row["pass_at_k"]["32"] for row in lasts]
     assert found["methods"]["bonus=none"]["figures"]["last pass@32"] == {
         "mean": pytest.approx(statistics.fmean(expected)),
         "sd": pytest.approx(statistics.stdev(expected)),
@@ -82,8 +69,7 @@ def cut_off(folder: Path, step: int) -> None:
     """Remove what a run has written after a step, as if it was still running."""
     for name in ("evaluations", "metrics"):
         path = folder / f"{name}.jsonl"
-        rows = [json.loads(line) for line in path.read_text().splitlines()]
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows if row["step"] <= step))
+        write_rows(path, [row for row in read_rows(path) if row["step"] <= step])
 
 
 def test_runs_are_compared_at_the_last_step_that_all_have_evaluated(
@@ -134,7 +120,7 @@ def test_the_best_checkpoint_is_chosen_on_validation_data(tmp_path: Path) -> Non
 
 def test_tasks_are_the_units_where_there_are_three(tmp_path: Path) -> None:
     folders = [
-        write_run(tmp_path / f"{bonus}{task}{seed}", bonus, seed, (0.6, 0.7), data__train_files=f"toy:train@{task}")
+        write_run(tmp_path / f"{bonus}{task}{seed}", bonus, seed, (0.6, 0.7), f"data.train_files=toy:train@{task}")
         for bonus in ("none", "batch")
         for task in range(3)
         for seed in range(2)
@@ -152,7 +138,7 @@ def test_two_tasks_are_averaged_over_the_seeds_that_both_have(tmp_path: Path) ->
             bonus,
             seed,
             (0.6, 0.7 + (0.02 + 0.04 * task) * (bonus == "batch")),
-            data__train_files=f"toy:train@{task}",
+            f"data.train_files=toy:train@{task}",
         )
         for bonus in ("none", "batch")
         for task in range(2)
@@ -168,7 +154,7 @@ def test_two_tasks_are_averaged_over_the_seeds_that_both_have(tmp_path: Path) ->
 def test_other_evaluation_data_are_refused(tmp_path: Path) -> None:
     runs = [
         write_run(tmp_path / "a", "none", 0, (0.6, 0.8)),
-        write_run(tmp_path / "b", "ucb", 0, (0.1, 0.2), data__val_files="[toy:validation,other.jsonl]"),
+        write_run(tmp_path / "b", "ucb", 0, (0.1, 0.2), "data.val_files=[toy:validation,other.jsonl]"),
     ]
     with pytest.raises(ValueError, match=r"same data\.val_files .*bonus=ucb has .*other\.jsonl"):
         compare_runs(runs)
@@ -178,8 +164,8 @@ def test_a_label_has_every_setting_in_which_the_methods_differ(tmp_path: Path) -
     """A difference that is not shown would pass for the effect of one that is."""
     runs = [
         write_run(tmp_path / "a", "none", 0, (0.6, 0.8)),
-        write_run(tmp_path / "b", "ucb", 0, (0.6, 0.8), exploration__coef="0.3", actor__grad_clip="2"),
-        write_run(tmp_path / "c", "ucb", 0, (0.6, 0.8), exploration__coef="0.4", actor__grad_clip="2"),
+        write_run(tmp_path / "b", "ucb", 0, (0.6, 0.8), "exploration.coef=0.3", "actor.grad_clip=2"),
+        write_run(tmp_path / "c", "ucb", 0, (0.6, 0.8), "exploration.coef=0.4", "actor.grad_clip=2"),
     ]
     labels = [label.split(", ") for label in compare_runs(runs)["methods"]]
     assert [label[0] for label in labels] == ["bonus=none", "bonus=ucb", "bonus=ucb"]
@@ -197,7 +183,7 @@ def test_a_setting_that_an_older_version_lacked_has_its_default(tmp_path: Path) 
 def test_counts_that_a_run_began_with_make_another_method(tmp_path: Path) -> None:
     runs = [
         write_run(tmp_path / "a", "ucb", 0, (0.6, 0.8)),
-        write_run(tmp_path / "b", "ucb", 0, (0.6, 0.8), trainer__initial_exploration="counts"),
+        write_run(tmp_path / "b", "ucb", 0, (0.6, 0.8), "trainer.initial_exploration=counts"),
     ]
     assert list(compare_runs(runs)["methods"]) == ["initial_exploration=", "initial_exploration=counts"]
 

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from outcome_rl.files.atomic import MANIFEST, seal_folder
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint
 from outcome_rl.settings import Setting, settings_of
+from outcome_rl.tools.sample import sampling_config
 
 SMALL = {"data.val_max_samples": 1, "data.test_files": [], "data.max_response_length": 4, "rollout.val_kwargs.n": 1}
 COMMANDS = {
@@ -27,10 +29,8 @@ COMMANDS = {
     "hard-set": ("--out", "out", "--k", "1"),
     "export": ("out",),
     "compare": (),
-    "analyze": (),
     "report": ("--out", "report.html"),
 }
-SLOW = [pytest.param("report", marks=pytest.mark.nightly)]
 ALL = [*settings_of(TrainConfig)]
 FROM_USER = [one for one in ALL if one.only_from_user]
 
@@ -74,6 +74,7 @@ def bring_own_code(run: Path) -> None:
     (checkpoint / "model" / "config.json").write_text(json.dumps(config))
     shutil.copy("canary.py", checkpoint / "model" / "canary.py")
     seal_folder(checkpoint)
+    write(run, "model.trust_remote_code", True)
 
 
 def call(command: str, *more: str) -> Result:
@@ -88,29 +89,29 @@ def value_for(one: Setting) -> Any:
     return True if one.type is bool else ["http://127.0.0.1:9"] if "servers" in one.name else "canary.py:run"
 
 
-@pytest.mark.parametrize("command", [*[*COMMANDS][:-1], *SLOW])
-@pytest.mark.parametrize("one", FROM_USER, ids=lambda one: one.name)
-def test_no_command_runs_what_a_folder_names(run: Path, one: Setting, command: str) -> None:
-    write(run, one.name, value_for(one))
-    if one.name == "model.trust_remote_code":
-        bring_own_code(run)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_command_runs_what_a_folder_names(run: Path, command: str) -> None:
+    bring_own_code(run)
+    for one in FROM_USER:
+        write(run, one.name, command != "export" if one.type is bool else value_for(one))
     result = call(command)
     assert not ran()
-    reads = command in ("eval", "hard-set") or (command == "export" and one.type is bool)
-    assert result.exit_code == (2 if reads or command == "analyze" else 0), result.stderr  # it takes files only
-    if command in ("eval", "hard-set"):
-        assert one.name in result.stderr
-        assert result.stderr.count("\n") == 1
-    elif reads:
-        assert "--trust-remote-code" in result.stderr
+    assert result.exit_code == (2 if command in ("eval", "hard-set") else 0), result.stderr
+
+
+@pytest.mark.parametrize("one", FROM_USER, ids=lambda one: one.name)
+def test_no_setting_of_a_folder_is_taken_for_code(run: Path, one: Setting) -> None:
+    write(run, one.name, value_for(one))
+    with pytest.raises(ValueError, match=re.escape(one.name)):
+        sampling_config("run", [])
+    assert not ran()
 
 
 @pytest.mark.parametrize("name", [one.name for one in ALL if takes_text(one) and not one.only_from_user])
 def test_no_other_setting_names_code(run: Path, name: str) -> None:
-    for value in ("canary:run", "canary.py:run"):
-        write(run, name, value)
-        call("eval")
-        assert not ran(), value
+    write(run, name, "canary.py:run")
+    call("eval")
+    assert not ran()
 
 
 class Payload:
@@ -194,7 +195,7 @@ def test_a_pickle_in_place_of_a_file_is_not_loaded(run: Path) -> None:
         path.write_bytes(payload)
         for folder in (checkpoint / "exploration", checkpoint):
             seal_folder(folder)
-        for command in ("export", "eval", "compare"):
+        for command in ("eval", "compare"):
             call(command)
             shutil.rmtree("out", ignore_errors=True)
         with suppress(ValueError):
@@ -214,6 +215,8 @@ def test_what_the_user_names_runs(run: Path) -> None:
 
 def test_a_models_own_code_runs_with_the_flag(run: Path) -> None:
     bring_own_code(run)
+    assert "Add --trust-remote-code" in call("export").stderr
+    write(run, "model.trust_remote_code", False)
     assert call("export").exit_code == 0
     assert not ran()
     invoke(cli.main, "export", "run", "other", "--trust-remote-code")
@@ -224,7 +227,7 @@ def test_a_models_own_code_runs_with_the_flag(run: Path) -> None:
 def test_a_saved_explorer_gives_no_code(run: Path, one: Setting) -> None:
     Explorer().save("state")
     state = json.loads(Path("state", STATE_FILE).read_text())
-    for value in ("canary:run", "canary.py:run", ["canary:run"]):
+    for value in ("canary.py:run", ["canary.py:run"]):
         Path("state", STATE_FILE).write_text(json.dumps(state | {"config": state["config"] | {one.name: value}}))
         seal_folder(Path("state"))
         with pytest.raises((ValueError, TypeError), match=one.name):

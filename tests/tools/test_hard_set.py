@@ -112,20 +112,20 @@ def test_a_gold_that_cannot_be_judged_is_not_hard(tmp_path: Path) -> None:
 
 def test_the_command_writes_problems_to_train_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    command = ["hard-set", "toy", "--data", "toy:train", "--k", "64", "data.val_max_samples=48"]
+    command = ["hard-set", "toy", "--data", "toy:train", "--k", "16", "data.val_max_samples=48"]
     result = invoke(cli.main, *command)
     assert result.exit_code == 0, result.output
     out = tmp_path / "hard-set" / "toy"
     hard = [json.loads(line) for line in (out / "hard.jsonl").read_text().splitlines()]
     statistics = [json.loads(line) for line in (out / "statistics.jsonl").read_text().splitlines()]
     assert 0 < len(hard) < 48 == len(statistics)
-    assert f"{len(hard)} of 48 problems have pass@64 = 0" in result.stdout
+    assert f"{len(hard)} of 48 problems have pass@16 = 0" in result.stdout
     assert set(hard[0]) == {"id", "problem", "answer"}
-    assert {one["id"] for one in statistics if one["n"] == 64 and not one["correct"]} == {row["id"] for row in hard}
+    assert {one["id"] for one in statistics if one["n"] == 16 and not one["correct"]} == {row["id"] for row in hard}
     assert sum(len(one.answers) for one in read_sample_file(out / "samples-8.jsonl").questions) == 48 * 8
     files = {path.name: path.read_bytes() for path in out.iterdir()}
     assert invoke(cli.main, *command).exit_code == 0
     assert {path.name: path.read_bytes() for path in out.iterdir()} == files
-    other = invoke(cli.main, *("65" if word == "64" else word for word in command))
+    other = invoke(cli.main, *("17" if word == "16" else word for word in command))
     assert other.exit_code == 2
-    assert "k: 64 before, 65 now" in other.stderr
+    assert "k: 16 before, 17 now" in other.stderr

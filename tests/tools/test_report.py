@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from command_line import invoke
-from grpo_runs import MakeConfig, rows
+from grpo_runs import rows
 
 from outcome_rl import Explorer, cli
+from outcome_rl.files.jsonl import write_rows
 from outcome_rl.grpo.config.load import load_config
-from outcome_rl.grpo.trainer import train
 from outcome_rl.tools.report import write_report
 from outcome_rl.tools.runs import Comparison, Run, read_run
 from outcome_rl.tools.unsolved import find_unsolved
@@ -85,13 +85,21 @@ def test_charts_are_drawn_in_the_colour_of_the_page(page: str) -> None:
     assert "prefers-color-scheme: dark" in page
 
 
+@pytest.fixture
+def without_charts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("outcome_rl.tools.report._sections", lambda runs, pairs: [])
+
+
 HOSTILE = "<script>alert(1)</script> & \"'</pre> \u2028 $x$ {{ 7*7 }}"
 
 
-def test_hostile_text_is_text(finished: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("without_charts")
+def test_hostile_text_is_text_and_small_and_large_numbers_are_not_rounded_to_zero(
+    finished: Path, tmp_path: Path
+) -> None:
     run = shutil.copytree(finished, tmp_path / "<b>run</b>")
-    sample = {**rows(finished, "samples")[-1], "question": HOSTILE, "completion": HOSTILE, "outcome": HOSTILE}
-    (run / "samples.jsonl").write_text(json.dumps(sample) + "\n")
+    sample = rows(finished, "samples")[-1] | dict.fromkeys(("question", "completion", "outcome"), HOSTILE)
+    write_rows(run / "samples.jsonl", [sample | {"bonus": 1e-9, "advantage": -1e6}])
     text = (run / "config.yaml").read_text()
     (run / "config.yaml").write_text(text.replace("'{problem}'", json.dumps("{problem} <i>")))
     parsed = Page(write_report([run], tmp_path / "page.html").read_text())
@@ -99,46 +107,30 @@ def test_hostile_text_is_text(finished: Path, tmp_path: Path) -> None:
     assert (
         parsed.text.count(HOSTILE.replace("\u2028", "\ufffd")) == 4
     )  # a sample's question, response and answer, and an unsolved question
-    assert "{problem} <i>" in parsed.text
+    for shown in ("{problem} <i>", "+1.0e-09", "-1.0e+06"):
+        assert shown in parsed.text
 
 
-def test_small_and_large_numbers_of_samples_are_not_rounded_to_zero(finished: Path, tmp_path: Path) -> None:
-    run = shutil.copytree(finished, tmp_path / "run")
-    samples = [row | {"bonus": 1e-9, "advantage": -1e6} for row in rows(run, "samples")]
-    (run / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in samples))
-    text = Page(write_report([run], tmp_path / "report.html").read_text()).text
-    assert "+1.0e-09" in text
-    assert "-1.0e+06" in text
-
-
-def test_the_table_has_each_run_on_each_data_set(finished: Path, tmp_path: Path) -> None:
-    runs = [shutil.copytree(finished, tmp_path / name) for name in ("one", "two", "three")]
+def test_runs_share_the_table_and_the_charts(finished: Path, tmp_path: Path) -> None:
+    runs = [shutil.copytree(finished, tmp_path / name / "run") for name in ("one", "two", "three")]
     base = rows(finished, "evaluations")
     for factor, run in enumerate(runs, start=1):
         changed = [{**row, "pass_at_k": {k: v / 2**factor for k, v in row["pass_at_k"].items()}} for row in base]
-        (run / "evaluations.jsonl").write_text("".join(json.dumps(row) + "\n" for row in changed))
-    page = write_report(runs, tmp_path / "page.html").read_text()
+        write_rows(run / "evaluations.jsonl", changed)
+    out = tmp_path / "page.html"
+    result = invoke(cli.main, "report", *runs, "--out", out)
+    assert (result.exit_code, result.stdout.strip()) == (0, str(out)), result.output
+    page = out.read_text()
     table = re.search(r"<h2>Base against trained</h2>.*?</table>", page, re.DOTALL)
     text = " ".join(Page(table[0]).text.split())
     trained = [row for row in base if row["dataset"] == "toy:test"][-1]["pass_at_k"]
     for factor, run in enumerate(runs, start=1):
-        assert run.name in text
+        assert str(run) in text  # all are called run
         for k in ("1", "4"):
             assert f"{trained[k] / 2**factor:.3f}" in text
     assert table[0].count("<tr>") == 1 + 3 * 2  # the first k and the last
-
-
-def test_runs_share_the_charts(finished: Path, two_steps: Path, tmp_path: Path) -> None:
-    out = tmp_path / "both.html"
-    result = invoke(cli.main, "report", finished, two_steps / "run", "--out", out)
-    assert result.exit_code == 0, result.output
-    assert result.stdout.strip() == str(out)
-    page = out.read_text()
-    text = Page(page).text
-    assert str(finished) in text  # both are called run
-    assert str(two_steps / "run") in text
     reward = re.search(r"Correct responses of the batch</figcaption>(<svg.*?</svg>)", page, re.DOTALL)
-    assert {"#1f8bb8", "#d9576a"} <= set(re.findall(r"stroke: (#\w{6})", reward[1]))
+    assert {"#1f8bb8", "#d9576a", "#d9942f"} <= set(re.findall(r"stroke: (#\w{6})", reward[1]))
 
 
 def test_a_run_in_progress_has_a_page(finished: Path, tmp_path: Path) -> None:
@@ -184,16 +176,7 @@ def test_test_data_are_compared_and_validation_data_where_there_are_none() -> No
     assert compare(kept[:4], ["a"], []) == []  # the base alone
 
 
-def test_several_test_sets_lead_with_their_average(small_config: MakeConfig, tmp_path: Path) -> None:
-    sets = "data.test_files=[toy:test,toy:train]"
-    config = small_config(tmp_path, sets, "data.val_files=[]", "trainer.total_training_steps=1")
-    train(config)
-    names = [one.dataset for one in read_run(config.run_dir).comparisons]
-    assert names == ["macro:test", "toy:test", "toy:train"]
-    page = write_report([config.run_dir], tmp_path / "report.html").read_text()
-    assert "on macro:test, 16 questions" in Page(page).text
-
-
+@pytest.mark.usefixtures("without_charts")
 def test_unsolved_questions_are_listed_with_their_wrong_answers(finished: Path, tmp_path: Path) -> None:
     """From the newest checkpoint: how often they were sampled, and what they were answered."""
     folder = tmp_path / "run"
@@ -215,11 +198,6 @@ def test_unsolved_questions_are_listed_with_their_wrong_answers(finished: Path, 
     text = " ".join(Page(page).text.split())
     assert "Unsolved training questions run, 1 of 2, in the newest checkpoint" in text
     assert "5 (4)" in text
-
-
-def test_a_report_imports_no_outcome_function(finished: Path) -> None:
-    found = find_unsolved(finished, {"exploration": {"outcome": "no_such_module:function"}})
-    assert "no_such_module:function is a function, which a report does not import" in str(found)
 
 
 def test_a_page_replaces_no_file_by_a_link_in_a_folder(finished: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from outcome_rl.analyze import analyze_file
+from outcome_rl.files.jsonl import write_rows
 from outcome_rl.files.samples import read_sample_file
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
@@ -20,6 +21,7 @@ from outcome_rl.grpo.rollout.engine import check_engine
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.types import ProblemSet, Rollout
 from outcome_rl.outcomes.extraction.response import extract_answer
+from outcome_rl.settings import settings_of
 from outcome_rl.tools.sample import Sampler, average_report, open_sampler, sampling_config
 
 N = SamplingConfig(n=4)
@@ -82,8 +84,7 @@ def test_the_file_is_one_that_analyze_reads(whole: bytes, dataset: ProblemSet, t
     assert {len(question.answers) for question in questions} == {4}
 
 
-@pytest.mark.parametrize("cut", [0, 1, 30])
-@pytest.mark.parametrize("killed_in", [1, 3, 4])
+@pytest.mark.parametrize(("killed_in", "cut"), [(1, 0), (3, 30), (4, 1)])
 def test_a_kill_loses_nothing(
     killed_in: int,
     cut: int,
@@ -132,8 +133,9 @@ def test_a_checkpoint_is_sampled_as_it_was_trained(finished: Path) -> None:
     assert config.rollout.val_kwargs == trained.rollout.val_kwargs
     assert config.data.max_response_length == trained.data.max_response_length
     assert config.data.test_files == trained.data.test_files == ["toy:test"]
-    other = sampling_config(str(finished), ["a,b.jsonl", "c.jsonl"], None, ["rollout.val_kwargs.n=9"])
-    assert (other.data.test_files, other.rollout.val_kwargs.n) == (["a,b.jsonl", "c.jsonl"], 9)
+    other = sampling_config(str(finished), ["a,b.jsonl", "c😀.jsonl"], None, ["rollout.val_kwargs.n=9"])
+    assert (other.data.test_files, other.rollout.val_kwargs.n) == (["a,b.jsonl", "c😀.jsonl"], 9)
+    assert sampling_config(str(finished), [], None, ["data.test_files=[]"]).data.test_files == ["toy:validation"]
 
 
 def test_a_checkpoint_has_its_settings_under_other_names(
@@ -155,16 +157,18 @@ def test_problems_are_named_once(finished: Path) -> None:
         sampling_config(str(finished), ["a.jsonl"], None, ["data.test_files=b.jsonl"])
 
 
+@pytest.mark.parametrize("name", [one.name for one in settings_of(SamplingConfig)])
+def test_settings_of_training_samples_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=rf"^rollout\.{name}=1 is about .* set rollout\.val_kwargs\.{name}=1$"):
+        sampling_config("toy", [], None, [f"rollout.{name}=1"])
+
+
 def test_data_that_are_named_are_sampled_whole(finished: Path) -> None:
     """The limit of a run is for the curve over its training."""
     assert load_config(finished / "config.yaml").data.val_max_samples > 0
     assert sampling_config(str(finished), ["toy:train"]).data.val_max_samples == -1
     limited = sampling_config(str(finished), ["toy:train"], None, ["data.val_max_samples=5"])
     assert limited.data.val_max_samples == 5
-
-
-def test_names_of_data_may_hold_any_character(finished: Path) -> None:
-    assert sampling_config(str(finished), ["a😀.jsonl"]).data.test_files == ["a😀.jsonl"]
 
 
 def test_settings_of_training_are_no_obstacle_to_samples(finished: Path) -> None:
@@ -182,16 +186,11 @@ def test_reports_of_data_sets_with_doubtful_gold_answers_are_averaged(tmp_path: 
             {"id": id_, "gold": one, "samples": [{"text": r"\boxed{3}"}, {"text": r"\boxed{4}"}]}
             for id_, one in ((name, gold), (f"{name}-sure", "3"))
         ]
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_rows(tmp_path / f"{name}.jsonl", rows)
         reports.append(analyze_file(tmp_path / f"{name}.jsonl").report)
     average = average_report(reports)
     assert set(average["doubtful_golds"]) == {"a"}
     assert set(average["unscored_questions"]) == {"b"}
-
-
-def test_validation_data_stand_in_for_test_data(finished: Path) -> None:
-    config = sampling_config(str(finished), [], None, ["data.test_files=[]"])
-    assert config.data.test_files == ["toy:validation"]
 
 
 def test_problems_must_be_named() -> None:
@@ -234,6 +233,21 @@ def test_one_process_per_folder(claimed: Path) -> None:
         open_sampler(config, [["toy:test"]], claimed, with_text=True, k=8),
         pytest.raises(ValueError, match=r"another process works in .* or --out"),
         open_sampler(config, [["toy:test"]], claimed, with_text=True, k=8),
+    ):
+        pass
+
+
+def test_samples_of_other_weights_at_the_same_path_are_refused(finished: Path, tmp_path: Path) -> None:
+    first, second = (finished / "checkpoints" / f"global_step_{step}" / "model" for step in (4, 6))
+    model = shutil.copytree(first, tmp_path / "model")
+    config = sampling_config(str(model), ["toy:test"], None, ["data.val_max_samples=2"])
+    for _ in range(2):
+        with open_sampler(config, [["toy:test"]], tmp_path / "out", with_text=True):
+            pass
+    shutil.copytree(second, model, dirs_exist_ok=True)
+    with (
+        pytest.raises(ValueError, match=r"weights: .*choose another --out"),
+        open_sampler(config, [["toy:test"]], tmp_path / "out", with_text=True),
     ):
         pass
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from written_runs import evaluation, write_run
 
 from experiments.smollm2.record import draw, results_table, verdicts_table, write_record
-from outcome_rl.grpo.config.load import load_config, to_yaml
 
 GAIN = {"none": 0.0, "batch": 0.2}
 
@@ -18,21 +18,9 @@ def runs(tmp_path: Path) -> dict[str, list[Path]]:
     found: dict[str, list[Path]] = {method: [] for method in GAIN}
     for method, gain in GAIN.items():
         for seed in range(3):
-            folder = tmp_path / f"{method}{seed}"
-            folder.mkdir()
-            config = load_config("toy", [f"exploration.bonus={method}", f"trainer.seed={seed}"])
-            (folder / "config.yaml").write_text(to_yaml(config))
+            high = 0.5 + gain + 0.001 * seed
             rows = [
-                {
-                    "step": step,
-                    "dataset": f"toy:{name}",
-                    "n_questions": 8,
-                    "n_samples": 256,
-                    "no_answer_rate": 0.0,
-                    "pass_at_k": {"1": 0.01 * step, "32": 0.5 + (gain + 0.001 * seed) * (step > 0)},
-                    "diff_at_k": {"1": 1.0, "32": 4.0},
-                    "time/evaluate_s": 30.0,
-                }
+                evaluation(step, f"toy:{name}", 0.01 * step, high if step else 0.5) | {"time/evaluate_s": 30.0}
                 for step in (0, 40)
                 for name in ("validation", "test")
             ]
@@ -46,9 +34,8 @@ def runs(tmp_path: Path) -> dict[str, list[Path]]:
                 }
                 for step in range(1, 41)
             ]
-            for name, content in (("evaluations", rows), ("metrics", steps)):
-                (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in content))
-            found[method].append(folder)
+            settings = [f"exploration.bonus={method}", f"trainer.seed={seed}"]
+            found[method].append(write_run(tmp_path / f"{method}{seed}", settings, rows, steps))
     return found
 
 
