@@ -20,24 +20,15 @@ from outcome_rl.terminal.tables import checked_output, print_result, print_table
 from outcome_rl.terminal.text import printable
 
 PICTURES = (".png", ".pdf", ".svg")
-_GROUPS = {"bench": "measure a part of the library on this machine"}
 
 
 def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add every command to the parser of `outcome-rl`; each sets `run` to its function."""
-    groups = {"": commands}
-    for words, help, example, arguments, run in COMMANDS:
-        group, _, name = words.rpartition(" ")
+    for name, help, example, arguments, run in COMMANDS:
         epilog = f"example:\n  outcome-rl {example}"
-        if group not in groups:
-            about = _GROUPS[group]
-            parser = commands.add_parser(
-                group, help=about, description=f"{about.capitalize()}.", epilog=epilog, formatter_class=HelpFormatter
-            )
-            groups[group] = parser.add_subparsers(required=True, metavar="NAME")
-        if words == "train":
+        if name == "train":
             epilog = "\n  ".join(["presets:", *preset_names()]) + f"\n\n{epilog}"
-        parser = groups[group].add_parser(
+        parser = commands.add_parser(
             name, help=help, description=inspect.getdoc(run), epilog=epilog, formatter_class=HelpFormatter
         )
         parser.set_defaults(run=run)
@@ -425,9 +416,10 @@ def analyze(
 
 
 @command(
-    "bench loss",
-    "time, memory and error of the policy loss, compared with plain PyTorch and its matrix products",
+    "bench",
+    "measure time, memory and error of the policy loss on this machine",
     "bench loss --hidden 2048 --vocabulary 151936",
+    argument("part", choices=["loss"], help="part of the library"),
     argument("--device", choices=["cpu", "cuda"], help="default: a GPU if there is one"),
     *(
         argument(f"--{name}", type=at_least_one, metavar="N", help=help)
@@ -439,10 +431,13 @@ def analyze(
         )
     ),
 )
-def bench_loss(
-    device: str | None, hidden: int | None, vocabulary: int | None, tokens: int | None, rounds: int | None
+def bench(
+    part: str, device: str | None, hidden: int | None, vocabulary: int | None, tokens: int | None, rounds: int | None
 ) -> None:
-    """Measure the policy loss on random inputs: time, peak memory, and error of the gradients."""
+    """Measure the policy loss on random inputs: time, peak memory, and error of the gradients.
+
+    It is compared with plain PyTorch, and with the matrix products that no such loss can do without.
+    """
     from outcome_rl.bench.loss import measure
 
     measure(device, hidden, vocabulary, tokens, rounds)

@@ -31,11 +31,11 @@ def argument(*names: str, **options: Any) -> Argument:
     return methodcaller("add_argument", *names, **options)
 
 
-def command(words: str, help: str, example: str, *arguments: Argument) -> Callable[[Run], Run]:
+def command(name: str, help: str, example: str, *arguments: Argument) -> Callable[[Run], Run]:
     """Make a function a command, with an example call, arguments, and its docstring as the description."""
 
     def registered(run: Run) -> Run:
-        COMMANDS.append((words, help, example, arguments, run))
+        COMMANDS.append((name, help, example, arguments, run))
         return run
 
     return registered
