@@ -19,7 +19,6 @@ from transformers import (
     CohereConfig,
     Gemma2Config,
     GenerationConfig,
-    LlamaConfig,
     PhiConfig,
 )
 
@@ -27,14 +26,6 @@ from outcome_rl import Explorer, linear_policy_loss
 from outcome_rl.toy import policy_dir
 
 ROOT = Path(__file__).resolve().parents[1]
-
-
-@pytest.mark.slow
-def test_bare_loop() -> None:
-    command = [sys.executable, ROOT / "examples" / "bare_loop.py", "--steps", "2"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    assert [line.split(":")[0] for line in done.stdout.splitlines()] == ["step 1", "step 2"]
 
 
 @pytest.mark.slow
@@ -65,11 +56,10 @@ def test_grpo_in_one_file(tmp_path: Path) -> None:
         ("agent", ["correct [True, True, False, False]", """('{"x":1,"y":1}', 2)"""]),
     ],
 )
-def test_outcomes(name: str, output: list[str]) -> None:
-    command = [sys.executable, ROOT / "examples" / "outcomes" / f"{name}.py"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    assert [expected for expected in output if expected not in done.stdout] == []
+def test_outcomes(name: str, output: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(ROOT / "examples" / "outcomes" / f"{name}.py"), run_name="__main__")
+    shown = capsys.readouterr().out
+    assert [expected for expected in output if expected not in shown] == []
 
 
 @pytest.mark.slow
@@ -89,25 +79,21 @@ def test_notebook(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 ENDS = [2, *range(10, 60)]  # half of the 101 tokens, so that responses end early
-FAMILIES = {
-    "bias": PhiConfig,
-    "soft cap": partial(Gemma2Config, head_dim=8, final_logit_softcapping=0.5),
-    "scale": partial(CohereConfig, logit_scale=2.0),
-    "tied": partial(LlamaConfig, tie_word_embeddings=True),
+LOOPS = {  # loop -> model whose logits are not the plain product; tests/test_causal_lm.py has every family
+    "bare_loop": PhiConfig,  # bias
+    "grpo_vllm": partial(Gemma2Config, head_dim=8, final_logit_softcapping=0.5),
+    "quickstart": partial(CohereConfig, logit_scale=2.0),
 }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("loop", ["bare_loop", "grpo_vllm", "quickstart"])
-def test_loops_train_what_the_model_computes(
-    loop: str, family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("loop", LOOPS)
+def test_loops_train_what_the_model_computes(loop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With two end tokens, generation settings of its own, and a tokenizer that appends its end token.
 
     The mask ends at any end token, and each log-probability is that of the model's own logits.
     """
-    folder = save_model(tmp_path / "model", FAMILIES[family])
+    folder = save_model(tmp_path / "model", LOOPS[loop])
     model, called = AutoModelForCausalLM.from_pretrained(folder).eval(), []
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
     tokenizer = AutoTokenizer.from_pretrained(folder)

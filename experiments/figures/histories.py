@@ -21,7 +21,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from outcome_rl.grpo.run.evaluation import MACRO_TEST, MACRO_VALIDATION
 from outcome_rl.tools.compare import identify
 from outcome_rl.tools.runs import Run, read_run
 
@@ -133,9 +132,8 @@ def _is_ours(path: Path) -> bool:
 
 
 def _of_run(path: Path, run: Run, method: str) -> History:
-    data = run.config["data"]
     # The validation data are evaluated over the whole run, the test data before and after it.
-    rows = run.watched(MACRO_VALIDATION, data["val_files"]) or run.watched(MACRO_TEST, data["test_files"])
+    rows = run.watched("validation") or run.watched("test")
     curves = {row["step"]: {int(k): value for k, value in row["pass_at_k"].items()} for row in rows}
     metrics = {row["step"]: row for row in run.metrics}
     return History(str(path), method, metrics, curves, with_replacement=False)

@@ -21,14 +21,13 @@ from itertools import product
 from typing import NamedTuple
 
 from experiments import claims
-from experiments.judged import interval, power
+from experiments.judged import interval
 from experiments.paper.measures import BASE, Measure, Record, Results, final
-from experiments.paper.plan import FORGETTING, HARD_ESTIMATORS, Plan
+from experiments.paper.plan import FORGETTING, HARD_ESTIMATORS
 from experiments.paper.tables import label, table
 from outcome_rl.tools.verdicts import Case, Verdict, judge
 
 WAYS = ("", "-kl", "-slow")
-SPREADS = {"solved hard": 0.07, "final pass@1": 0.04, "final pass@32": 0.10}  # over the rule tables of `hard`
 
 
 class Row(NamedTuple):
@@ -75,11 +74,6 @@ ROWS = {
     ),
     FORGETTING.name: tuple(_forgetting_rows()),
 }
-
-
-def row_power(row: Row, plan: Plan) -> float:
-    """Return the chance that a row is decided."""
-    return power(row.effect, SPREADS[row.measure], len(plan.instances), len(ROWS[plan.name]))
 
 
 def differences(results: Results, row: Row) -> list[float]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from outcome_rl.grpo.config.load import default_values, leaves
 from outcome_rl.grpo.config.schema import TrainConfig
-from outcome_rl.grpo.run.evaluation import MACRO_TEST, MACRO_VALIDATION, best_steps
+from outcome_rl.grpo.run.evaluation import best_steps
 from outcome_rl.settings import settings_of
 from outcome_rl.terminal.tables import counted, print_table
 from outcome_rl.terminal.text import printable
@@ -97,10 +97,9 @@ def compare_runs(folders: Sequence[Path]) -> dict[str, Any]:
 
 def _measure(runs: Sequence[Run], folders: Sequence[Path]) -> tuple[list[Measured], str, int]:
     """Measure runs at the last step that all have evaluated, on test data if all have, else on validation data."""
-    rows = [run.watched(MACRO_TEST, run.config["data"]["test_files"]) for run in runs]
-    data = "test" if all(any(row["step"] for row in rows_of_run) for rows_of_run in rows) else "validation"
-    if data == "validation":
-        rows = [run.watched(MACRO_VALIDATION, run.config["data"]["val_files"]) for run in runs]
+    tested = all(any(row["step"] for row in run.watched("test")) for run in runs)
+    data = "test" if tested else "validation"
+    rows = [run.watched(data) for run in runs]
     steps = [{row["step"] for row in rows_of_run if row["step"]} for rows_of_run in rows]
     for folder, found in zip(folders, steps, strict=True):
         if not found:
@@ -181,9 +180,7 @@ def _figures(run: Run, rows: Sequence[Mapping[str, Any]], largest: str) -> dict[
     """Return measure -> value of the evaluations, with k up to `largest`; see docs/training.md for the measures."""
     last, step = rows[-1], rows[-1]["step"]
     by_step = {row["step"]: row for row in rows}
-    best = best_steps(
-        row for row in run.watched(MACRO_VALIDATION, run.config["data"]["val_files"]) if row["step"] <= step
-    )
+    best = best_steps(row for row in run.watched("validation") if row["step"] <= step)
     figures = {}
     for k in dict.fromkeys(("1", largest)):
         figures[f"last pass@{k}"] = last["pass_at_k"][k]

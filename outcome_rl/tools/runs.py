@@ -1,7 +1,6 @@
 """Files of runs, finished or not, as the tools read them."""
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
@@ -49,6 +48,7 @@ class Samples(TypedDict):
     correct: bool
 
 
+PARTS = {"test": (MACRO_TEST, "test_files"), "validation": (MACRO_VALIDATION, "val_files")}
 ROWS = {"metrics": Metrics, "evaluations": Evaluation, "samples": Samples}
 
 
@@ -88,20 +88,19 @@ class Run(NamedTuple):
     @property
     def best(self) -> dict[str, tuple[int, float]]:
         """Metric -> step and value, where it is the best on the validation data."""
-        return best_steps(self.watched(MACRO_VALIDATION, self.config["data"]["val_files"]))
+        return best_steps(self.watched("validation"))
 
-    def watched(self, macro: str, sources: Sequence[str]) -> list[dict[str, Any]]:
-        """Return the evaluations of the data set that represents several sources; see `watched_set`."""
-        return [row for row in self.evaluations if row["dataset"] == watched_set(macro, sources)]
+    def watched(self, part: str) -> list[dict[str, Any]]:
+        """Return the evaluations of the data set that represents the "test" or "validation" data; see `watched_set`."""
+        macro, sources = PARTS[part]
+        return [row for row in self.evaluations if row["dataset"] == watched_set(macro, self.config["data"][sources])]
 
     @property
     def comparisons(self) -> list[Comparison]:
         """First and last row of each test set (without one, of each validation set), after their average's rows."""
         data = self.config["data"]
-        macro, sources = (
-            (MACRO_TEST, data["test_files"]) if data["test_files"] else (MACRO_VALIDATION, data["val_files"])
-        )
-        names = dict.fromkeys([macro, *(set_name([source]) for source in sources)])
+        macro, sources = PARTS["test" if data["test_files"] else "validation"]
+        names = dict.fromkeys([macro, *(set_name([source]) for source in data[sources])])
         rows = {name: [row for row in self.evaluations if row["dataset"] == name] for name in names}
         return [Comparison(name, found[0], found[-1]) for name, found in rows.items() if len(found) > 1]
 

@@ -19,21 +19,28 @@ def test_text_around_a_block_stays() -> None:
         pages.with_block("no marks", "some", "new\n")
 
 
-def test_pages_show_the_records() -> None:
-    for path, text in pages.pages().items():
+@pytest.fixture(scope="module")
+def shown() -> dict[Path, str]:
+    return pages.pages()
+
+
+def test_pages_show_the_records(shown: dict[Path, str]) -> None:
+    for path, text in shown.items():
         assert path.read_text() == text, f"{path.name} is out of date; run make pages"
 
 
-def test_every_page_and_plot_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = {path.relative_to(pages.ROOT): text for path, text in pages.pages().items()}
+def test_every_page_and_plot_is_written(
+    shown: dict[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = {path.relative_to(pages.ROOT): text for path, text in shown.items()}
     for path, text in wanted.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(re.sub(r"(?<=make pages -->\n).*?(?=<!-- end of)", "old\n", text, flags=re.DOTALL))
     monkeypatch.setattr(pages, "ROOT", tmp_path)
     pages.main()
     assert {path: (tmp_path / path).read_text() for path in wanted} == wanted
-    assert (tmp_path / "docs" / "exploration.png").read_bytes().startswith(b"\x89PNG")
-    for name in loss_page.read_records(pages.RESULTS):
+    plots = [*loss_page.read_records(pages.RESULTS), "exploration", "methods", "agreement", "predictions"]
+    for name in [*plots, "smollm2", "smollm2-hard"]:
         assert (tmp_path / "docs" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 

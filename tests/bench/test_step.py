@@ -97,18 +97,3 @@ def test_a_random_models_responses_are_given_answers() -> None:
     assert [len(rollout.token_ids) for rollout in answered] == [9, 7, 9, 1]
     answers = [extract_answer(rollout.text) for rollout in answered]
     assert [answer and answer.text for answer in answers] == ["0", "1", "2", None]  # one token is no box
-
-
-def test_the_table_follows_from_the_figures() -> None:
-    def figures(ms: float, peak: float | None) -> dict[str, object]:
-        times = {"median_ms": ms, "p20_ms": 0.9 * ms, "p80_ms": 1.1 * ms}
-        return {"step": times, "parts_ms": dict.fromkeys(PARTS, 100.0), "tokens": 1000, "peak_mib": peak}
-
-    limit = {"rollout": 30.0, "reference": 20.0, "update": 60.0}
-    ours = {**figures(500.0, 12.4), "outcomes_share": 0.004, "limit_ms": limit}
-    shown = table({"toy": {"outcome_rl": ours, "plain loop": figures(1000.0, None), "TRL": figures(750.0, 20.0)}})
-    assert "| toy | outcome_rl | 500 (450 to 550) | 100 | 100 | 100 | 100 | 10000 | 10000 | 12 | 0.40% |" in shown
-    assert "| toy | plain loop | 1000 (900 to 1100) | 100 | 100 | 100 | 100 | 10000 | 10000 |  |  |" in shown
-    assert "| toy | limit |  | 30 |  | 20 | 60 |  |  |  |  |" in shown
-    assert shown.endswith("toy: 2.00 times the steps/s of the plain loop, 1.50 times the steps/s of TRL.\n")
-    assert len({line.count("|") for line in shown.splitlines() if line}) == 2  # rows, and the sentence

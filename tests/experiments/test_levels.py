@@ -2,14 +2,13 @@
 
 import json
 import statistics
-from pathlib import Path
 
 import pytest
 
-from experiments import claims, levels
+from experiments import levels
 from experiments.levels import Finding, agreement
 from experiments.paper import decided, grid
-from experiments.paper.measures import Results, final, solved
+from experiments.paper.measures import final
 from experiments.paper.plan import ALL
 from outcome_rl import ExplorationConfig
 from outcome_rl.grpo.config.load import load_config
@@ -54,12 +53,6 @@ def test_smollm2_answers_only_what_it_was_asked() -> None:
     assert {finding.estimate.units for finding in LEVELS.smollm2.values()} == {3}
 
 
-def test_every_claim_has_a_line() -> None:
-    lines = levels.claims_table(LEVELS).splitlines()
-    assert len(lines) == 2 + len(list(claims.rows()))
-    assert "nan" not in "".join(lines)
-
-
 def test_sampling_has_its_two_rows() -> None:
     lines = levels.sampling_table().splitlines()
     assert [line.split(" | ")[1] for line in lines[2:]] == ["solved early", "solved"]
@@ -80,15 +73,3 @@ def test_recommended_settings_are_those_of_the_plans() -> None:
     (line,) = [line for line in decided.forgetting_table(hard).splitlines() if line.startswith("| GRPO |")]
     finals = [decided.values(hard, "none", final(k)) for k in (1, 32)]
     assert line == f"| GRPO | {' | '.join(f'{statistics.fmean(one):.3f}' for one in finals)} |"
-
-
-def test_figures_are_images(tmp_path: Path) -> None:
-    levels.draw(LEVELS, tmp_path / "agreement.png")
-    hard = levels.results("hard-estimators")
-    decided.draw(hard, grid.results(), tmp_path / "decided.png")
-    for name in ("agreement", "decided"):
-        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-    records = json.loads((levels.PAPER / "hard-estimators" / "records.json").read_text())
-    assert decided.values(hard, "none", solved) == [
-        solved(run) for cell in Results(records).cells for run in hard.runs(cell, "none")
-    ]

@@ -80,22 +80,3 @@ def test_too_few_seeds_are_refused(arguments: tuple[str, ...], message: str) -> 
     result = invoke(main, *arguments)
     assert result.exit_code == 2
     assert message in result.stderr
-
-
-def test_a_table_shows_errors_of_what_was_simulated_alone() -> None:
-    panel = sweeps.Panel(
-        title="t",
-        x="K",
-        y="y",
-        values=[1, 2],
-        curves={
-            "seen": sweeps.Curve(mean=[1234.5, 0.25], standard_error=[20.0, 0.0123]),
-            "bound": sweeps.Curve(mean=[None, 1e6], standard_error=None),
-        },
-    )
-    assert sweeps.table([panel]).splitlines() == [
-        "| t; K = | 1 | 2 |",
-        "|---|---:|---:|",
-        "| seen | 1,234 ± 20 | 0.25 ± 0.012 |",
-        "| bound |  | 1,000,000 |",
-    ]
