@@ -1,12 +1,10 @@
-"""Reading of samples, refused rows, and agreement with the verdicts in published generations."""
+"""Reading of samples, refused rows, and reports of success, diversity and labels that differ."""
 
 import json
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from outcome_rl import analyze
@@ -15,8 +13,6 @@ from outcome_rl.cli import main
 from outcome_rl.files.samples import Fields, Question, read_sample_file
 from outcome_rl.outcomes.function_matcher import FunctionMatcher
 from outcome_rl.outcomes.matcher import OutcomeMatcher
-
-GENERATIONS = Path(__file__).resolve().parents[2] / "shared" / "data" / "generations"
 
 
 def write_rows(path: Path, rows: Iterable[Any]) -> Path:
@@ -137,20 +133,14 @@ def test_order_invariance(tmp_path: Path) -> None:
     assert report["pass_at_k"]["1"] == pytest.approx(2 / 5)
 
 
-def test_doubtful_golds_are_scored(tmp_path: Path) -> None:
-    report = analyze_file(write_rows(tmp_path / "list.jsonl", [row([{"answer": "2, 1"}], "a", "1, 2")]))
-    assert report["solved_fraction"] == 1
-    assert "several values" in report["doubtful_golds"]["a"]
-
-
-def test_unusable_golds_are_not_scored(tmp_path: Path) -> None:
-    samples = [{"answer": "4"}, {"answer": "5"}]
-    path = write_rows(tmp_path / "golds.jsonl", [row(samples, "a"), row(samples, "b", ""), row(samples, "c", None)])
+def test_doubtful_golds_are_scored_and_unusable_ones_are_not(tmp_path: Path) -> None:
+    samples = [{"answer": "2, 1"}, {"answer": "5"}]
+    rows = [row(samples, "a", "1, 2"), row(samples, "b", ""), row(samples, "c", None)]
+    path = write_rows(tmp_path / "golds.jsonl", rows)
     with pytest.warns(UserWarning, match="gold"):
         report = analyze_file(path)
-    assert report["n_questions"] == 1
-    assert report["n_samples"] == 2
-    assert report["pass_at_k"]["1"] == 1 / 2
+    assert (report["n_questions"], report["n_samples"], report["pass_at_k"]["1"]) == (1, 2, 1 / 2)
+    assert "several values" in report["doubtful_golds"]["a"]
     assert set(report["unscored_questions"]) == {"b", "c"}
 
 
@@ -158,25 +148,6 @@ def test_file_without_usable_golds_is_refused(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "golds.jsonl", [row([{"answer": "4"}], gold="")])
     with pytest.warns(UserWarning, match="gold"), pytest.raises(ValueError, match="no question has a usable gold"):
         analyze_file(path)
-
-
-@pytest.mark.skipif(not GENERATIONS.is_dir(), reason="the published generations are not beside this checkout")
-@pytest.mark.parametrize("name", ["math500_3models", "nemo_math50x3", "dc_aime2024"])
-def test_pass_at_1_agrees_with_published_verdicts(name: str, tmp_path: Path) -> None:
-    from bench.outcomes import RULES
-
-    rows = [json.loads(line) for line in (GENERATIONS / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
-    # Where a rule of docs/outcomes.md differs from math-verify, its verdicts are not what we report.
-    texts = [" ".join([one["gold"], *(str(sample["answer"]) for sample in one["samples"])]) for one in rows]
-    rows = [
-        one for one, text in zip(rows, texts, strict=True) if not any(re.search(sign, text) for sign in RULES.values())
-    ]
-    assert len(rows) >= 15
-    path = write_rows(tmp_path / f"{name}.jsonl", rows)
-    verdicts = [np.mean([sample["math_verify"] or 0.0 for sample in question["samples"]]) for question in rows]
-    report = analyze_file(path)
-    assert report["n_samples"] == sum(len(question["samples"]) for question in rows)
-    assert report["pass_at_k"]["1"] == pytest.approx(np.mean(verdicts), abs=0.01)
 
 
 def test_outcome_functions(tmp_path: Path) -> None:

@@ -155,15 +155,12 @@ def tokenizer() -> Any:
     return AutoTokenizer.from_pretrained(policy_dir())
 
 
-@pytest.mark.parametrize("name", ["gemma2", "cohere", "phi"])
-def test_samples_are_of_the_policy_itself(name: str, tokenizer: Any) -> None:
+def test_samples_are_of_the_policy_itself(tokenizer: Any) -> None:
     """Two end tokens, and generation settings that would change the distribution: none of them does."""
-    model = tiny(name)
+    model = tiny("phi")
     with torch.no_grad():
-        head = model.get_output_embeddings()
-        head.weight.mul_(0.01)  # nearly uniform, so that both ends come up
-        if head.bias is not None:
-            head.bias.mul_(0.01)
+        for parameter in model.get_output_embeddings().parameters():
+            parameter.mul_(0.01)  # nearly uniform, so that both ends come up
     ends = [tokenizer.eos_token_id, 7]
     own = GenerationConfig(
         do_sample=True,

@@ -17,7 +17,7 @@ BATCH = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, ma
 GATES = st.tuples(st.integers(1, 6), st.floats(0, 1), st.floats(0, 1)).map(lambda g: [g[0], *sorted(g[1:])])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(BATCH, min_size=1, max_size=6), GATES.filter(lambda gate: gate[1:] != [0, 1]))
 def test_a_question_is_left_out_by_its_samples_before_the_batch(batches: list[Any], gate: list[float]) -> None:
     options: dict[str, Any] = {"bonus": "ucb", "coef": 0.5, "adv_estimator": "beta_bernoulli"}
