@@ -29,7 +29,9 @@ from grpo_runs import (
     with_logps,
 )
 from ranks import free_port, start
+from safetensors.torch import load_file
 from stopped_program import Stop
+from transformers import AutoModelForCausalLM
 
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.load import load_config
@@ -38,6 +40,7 @@ from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.parts import build
 from outcome_rl.grpo.rollout.engine import DataParallelEngine
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
+from outcome_rl.grpo.run.checkpoint import latest_checkpoint
 from outcome_rl.grpo.run.run_lock import Interrupted
 from outcome_rl.grpo.trainer import train
 from outcome_rl.grpo.types import EngineDied, Rollout, Sample
@@ -143,12 +146,9 @@ def run_rank(rank: int, port: int) -> None:
         with as_rank(0, 1):
             batch = scored_batch(policy)
         # Mini-batches of 2, 2, 2 and 1 responses, the last of which leaves a process without work.
-        for settings in ([], ["actor.ppo_mini_batch_size=1"]):
-            check_updates(two_policies(), batch, load_config("toy", [*CONFIG, *settings]), rank)
         of_vllm = with_logps(batch, [[-2.0] * len(sample.rollout.token_ids) for sample in batch])
-        vllm = load_config("toy", [*CONFIG, "rollout.engine=vllm", "rollout.importance_cap=1.5"])
-        check_updates(two_policies(), of_vllm, vllm, rank)
-        check_updates(two_policies(lora_rank=2), batch, config, rank)
+        vllm = ["rollout.engine=vllm", "rollout.importance_cap=1.5", "actor.ppo_mini_batch_size=1"]
+        check_updates(two_policies(), of_vllm, load_config("toy", [*CONFIG, *vllm]), rank)
         # In bfloat16 the gradients of the same micro-batches alone are the same.
         single = load_config("toy", [*CONFIG, "actor.ppo_epochs=1", "actor.ppo_micro_batch_size_per_gpu=1"])
         bfloat16 = [Policy.load(replace(MODEL, dtype="bfloat16")) for _ in range(2)]
@@ -248,13 +248,28 @@ def check_bad_gradient(policy: Policy, batch: Sequence[Sample], config: TrainCon
 
 @pytest.mark.slow
 @needs_gloo
-def test_a_run_in_two_processes_equals_one(alone: Path, small: MakeOverrides, split: list[str], tmp_path: Path) -> None:
-    status, out, err = Process(tmp_path / "run", small(tmp_path, *split), RANKS).finish()
+@pytest.mark.parametrize("strategy", [pytest.param("ddp", marks=pytest.mark.nightly), "fsdp2"])
+def test_a_run_in_two_processes_equals_one(
+    strategy: str, alone: Path, small: MakeOverrides, split: list[str], tmp_path: Path
+) -> None:
+    overrides = small(tmp_path, *split, f"actor.strategy={strategy}")
+    status, out, err = Process(overrides, RANKS).finish()
     assert status == 0, err
     assert_equal_run(tmp_path / "run", alone)
     assert f"parameters in float32 on cpu in {RANKS} processes" in out
     assert out.count("step 6/6") == out.count("base against step 6") == 1  # the first process alone speaks
     assert (tmp_path / "run" / "report.html").exists()
+    places = [latest_checkpoint(folder / "checkpoints") for folder in (tmp_path / "run", alone)]
+    saved, wanted = (place / "model" for place in places if place is not None)
+    assert {path.name: path.read_bytes() for path in saved.glob("*.json")} == {
+        path.name: path.read_bytes() for path in wanted.glob("*.json")
+    }
+    weights, same = (load_file(folder / "model.safetensors") for folder in (saved, wanted))
+    assert weights.keys() == same.keys()
+    model = AutoModelForCausalLM.from_pretrained(saved)
+    for name, weight in weights.items():
+        torch.testing.assert_close(weight, same[name], rtol=1e-3, atol=1e-5)
+        assert torch.equal(model.state_dict()[name], weight)
 
 
 @pytest.mark.nightly
@@ -263,7 +278,7 @@ def test_resume_after_one_process_was_killed(
     finished: Path, small: MakeOverrides, small_config: MakeConfig, tmp_path: Path
 ) -> None:
     stop = Stop(signal.SIGKILL, 3, "process", rank=1)
-    status, _, err = Process(tmp_path / "run", small(tmp_path), RANKS, stop).finish()
+    status, _, err = Process(small(tmp_path), RANKS, stop).finish()
     assert status != 0
     assert "SIGKILL" in err or "exitcode  : -9" in err
     config = small_config(tmp_path)

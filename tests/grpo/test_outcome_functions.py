@@ -1,4 +1,4 @@
-"""Outcome functions in the trainer: data rows, correctness, evaluations, hostile functions, other rules."""
+"""Outcome functions in the trainer: data rows, correctness, evaluations."""
 
 import json
 from pathlib import Path
@@ -7,21 +7,6 @@ from grpo_runs import MakeConfig, rows
 
 from outcome_rl.grpo.trainer import train
 from outcome_rl.toy import DialectTask
-
-NO_EVALUATION = ("data.val_files=[]", "data.test_files=[]", "trainer.save_freq=-1")
-
-
-def test_a_run_goes_on_whatever_a_function_does(small_config: MakeConfig, tmp_path: Path) -> None:
-    """Answers 5, 3 and 1 end the process, loop and fill the memory."""
-    outcome = "exploration.outcome=outcome_functions:digit_isolated"
-    options = ("trainer.total_training_steps=2", "trainer.test_freq=1", "trainer.log_generations=8")
-    config = small_config(tmp_path, outcome, *NO_EVALUATION, *options, "exploration.answer_mask_mode=none")
-    train(config)
-    metrics = rows(config.run_dir, "metrics")
-    assert [row["step"] for row in metrics] == [1, 2]
-    assert all(0 < row["outcomes/unresolved"] < 32 and row["actor/grad_norm"] > 0 for row in metrics)
-    outcomes = {row["outcome"] for row in rows(config.run_dir, "samples")}
-    assert outcomes & {"(crash)", "(timeout)", "(memory)", "(error)"}
 
 
 def test_rows_of_the_data_reach_both_functions(small_config: MakeConfig, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -18,7 +19,7 @@ import torch
 from grpo_runs import STREAMS, MakeConfig, MakeOverrides, Process, assert_same_run, files, invoke, on_file, rows
 from stopped_program import Stop
 
-from outcome_rl.files.atomic import MANIFEST, seal_folder
+from outcome_rl.files.atomic import seal_folder
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.parts import build
@@ -27,6 +28,7 @@ from outcome_rl.grpo.run.evaluation import evaluate
 from outcome_rl.grpo.run.run_lock import Interrupted
 from outcome_rl.grpo.trainer import train
 from outcome_rl.grpo.update.updater import Updater
+from outcome_rl.toy import DialectTask
 
 
 @pytest.mark.slow
@@ -43,31 +45,21 @@ def test_a_run_stopped_twice_equals_an_uninterrupted_one(
     train(config)
     overrides = small(tmp_path / "stopped", *longer)
     run_dir = tmp_path / "stopped" / "run"
-    status, _, err = Process(run_dir, overrides, stop=Stop(signal.SIGKILL, 5)).finish()
+    status, _, err = Process(overrides, stop=Stop(signal.SIGKILL, 5)).finish()
     assert status == -signal.SIGKILL, err
-    status, out, err = Process(run_dir, overrides, stop=Stop(signal.SIGINT, 8)).finish()
+    status, out, err = Process(overrides, stop=Stop(signal.SIGINT, 8)).finish()
     assert status == 128 + signal.SIGINT, err
     assert "continues after step 3" in out
     assert "stopped by SIGINT after step 8" in err
     assert "Traceback" not in err
-    status, out, err = Process(run_dir, overrides).finish()
+    status, out, err = Process(overrides).finish()
     assert status == 0, err
     assert "continues after step 8" in out
     assert err == ""  # no warnings, no progress bars of libraries
     assert_same_run(run_dir, config.run_dir)
 
 
-def test_a_run_cannot_be_made_shorter(finished: Path, small_config: MakeConfig, tmp_path: Path) -> None:
-    shutil.copytree(finished, tmp_path / "run")
-    before = (tmp_path / "run" / "config.yaml").read_bytes()
-    with pytest.raises(ValueError, match=r"total_training_steps gives 3 steps, and .*global_step_6 has done 6"):
-        train(small_config(tmp_path, "trainer.total_training_steps=3"))
-    assert (tmp_path / "run" / "config.yaml").read_bytes() == before
-
-
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_step_and_leaves_a_checkpoint(
-    signum: signal.Signals,
     finished: Path,
     small: MakeOverrides,
     tmp_path: Path,
@@ -78,15 +70,15 @@ def test_a_signal_ends_the_step_and_leaves_a_checkpoint(
 
     def signalled(self: Updater, batch: Any, **options: Any) -> Any:
         if self.scheduler.last_epoch == 2:  # in the third update
-            os.kill(os.getpid(), signum)
+            os.kill(os.getpid(), signal.SIGINT)
         return step(self, batch, **options)
 
     handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     with monkeypatch.context() as patched:
         patched.setattr(Updater, "step", signalled)
         result = invoke("--config", "toy", *small(tmp_path))
-    assert result.exit_code == 128 + signum
-    assert f"stopped by {signum.name} after step 3; the same command continues it" in caplog.messages
+    assert result.exit_code == 128 + signal.SIGINT
+    assert "stopped by SIGINT after step 3; the same command continues it" in caplog.messages
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
     assert [row["step"] for row in rows(tmp_path / "run", "metrics")] == [1, 2, 3]
     resumed = invoke("--config", "toy", *small(tmp_path))
@@ -121,45 +113,44 @@ def terminated() -> None:
 
 
 # The evaluations of the six steps: 1 and 2 of the base, 3 after step 2, 4 after step 4, 5 and 6 after the last.
-@pytest.mark.parametrize(("number", "saved"), [(2, None), (3, 2), (5, 6), (6, 6)])
-def test_a_kill_during_an_evaluation_loses_nothing(
+@pytest.mark.parametrize(
+    ("number", "instead", "saved", "save_freq"),
+    [
+        (2, killed, None, 2),
+        (3, killed, 2, 2),
+        (5, killed, 6, 2),
+        (6, killed, 6, 2),
+        (1, terminated, 0, 2),
+        (2, terminated, 0, 2),
+        (3, terminated, 2, 2),
+        (3, terminated, 2, -1),
+        (5, terminated, 6, 2),
+    ],
+)
+def test_a_run_that_ends_in_an_evaluation_loses_nothing(
     number: int,
+    instead: Callable[[], None],
     saved: int | None,
-    finished: Path,
-    small_config: MakeConfig,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    config = small_config(tmp_path)
-    with monkeypatch.context() as patched:
-        patched.setattr("outcome_rl.grpo.trainer.evaluate", Evaluations(number, killed))
-        with pytest.raises(Killed):
-            train(config)
-    assert len(rows(config.run_dir, "evaluations")) == number - 1
-    checkpoint = latest_checkpoint(config.run_dir / "checkpoints")
-    assert checkpoint == (saved and config.run_dir / "checkpoints" / f"global_step_{saved}")
-    train(config)
-    assert_same_run(config.run_dir, finished)
-
-
-@pytest.mark.parametrize(("number", "step", "save_freq"), [(3, 2, 2), (3, 2, -1), (5, 6, 2)])
-def test_a_signal_during_an_evaluation_stops_after_the_data_set(
-    number: int,
-    step: int,
     save_freq: int,
     finished: Path,
     small_config: MakeConfig,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """A kill ends it at once, a signal after the data set."""
     config = small_config(tmp_path, f"trainer.save_freq={save_freq}")
-    with monkeypatch.context() as patched:
-        patched.setattr("outcome_rl.grpo.trainer.evaluate", Evaluations(number, terminated))
-        with pytest.raises(Interrupted, match=f"stopped by SIGTERM after step {step}"):
-            train(config)
-    assert len(rows(config.run_dir, "evaluations")) == number
-    assert latest_checkpoint(config.run_dir / "checkpoints") == config.run_dir / "checkpoints" / f"global_step_{step}"
+    monkeypatch.setattr("outcome_rl.grpo.trainer.evaluate", Evaluations(number, instead))
+    when = f"after step {saved}" if saved else "before the first step"
+    with pytest.raises(Killed) if instead is killed else pytest.raises(Interrupted, match=when):
+        train(config)
+    done = number - (instead is killed)
+    assert len(rows(config.run_dir, "evaluations")) == done
+    newest = latest_checkpoint(config.run_dir / "checkpoints")
+    assert (newest and newest.name) == (None if saved is None else f"global_step_{saved}")
+    continued = Evaluations(0, killed)
+    monkeypatch.setattr("outcome_rl.grpo.trainer.evaluate", continued)
     train(config)
+    assert -continued.number == (6 if saved is None else 6 - done)
     assert_same_run(config.run_dir, finished)
 
 
@@ -170,31 +161,6 @@ def test_a_signal_during_the_last_evaluation_is_a_finished_run(
     monkeypatch.setattr("outcome_rl.grpo.trainer.evaluate", Evaluations(6, terminated))
     train(config)
     assert_same_run(config.run_dir, finished)
-
-
-@pytest.mark.parametrize("number", [1, 2])
-def test_a_signal_during_the_base_evaluation_stops_before_the_first_step(
-    number: int,
-    finished: Path,
-    small: MakeOverrides,
-    small_config: MakeConfig,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    with monkeypatch.context() as patched:
-        patched.setattr("outcome_rl.grpo.trainer.evaluate", Evaluations(number, terminated))
-        result = invoke("--config", "toy", *small(tmp_path))
-    assert result.exit_code == 128 + signal.SIGTERM
-    assert "stopped by SIGTERM before the first step; the same command continues it" in caplog.messages
-    assert len(rows(tmp_path / "run", "evaluations")) == number
-    assert rows(tmp_path / "run", "metrics") == []
-    counted = Evaluations(0, killed)
-    monkeypatch.setattr("outcome_rl.grpo.trainer.evaluate", counted)
-    train(small_config(tmp_path))
-    assert counted.number == number - 6  # those that are done are kept
-    assert not (tmp_path / "run" / "abandoned-1").exists()
-    assert_same_run(tmp_path / "run", finished)
 
 
 def test_records_without_a_checkpoint_are_kept(
@@ -311,24 +277,6 @@ def train_in_a_fork(config: TrainConfig, fatal: int) -> int:
     return os.waitstatus_to_exitcode(status)
 
 
-def test_a_hanging_grader_does_not_block_a_step(small_config: MakeConfig, tmp_path: Path) -> None:
-    """Every gold makes math-verify compute forever, so that every comparison times out and counts as different.
-
-    A gold that our rules bound, such as 9^{9^{9}} alone, is never asked about.
-    """
-    settings = ("exploration.equivalence=math_verify", "exploration.workers=2", "exploration.timeout_s=0.2")
-    data = ("data.val_files=[]", "data.test_files=[]", "trainer.total_training_steps=1", "data.train_batch_size=2")
-    path = tmp_path / "problems.jsonl"
-    gold = r"\sum_{n=1}^{99999999} n^{n}"
-    rows_of_file = [{"id": i, "problem": "D01 1 @ 1 # 1 =>", "answer": gold} for i in range(2)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows_of_file))
-    config = small_config(tmp_path, *settings, *data, f"data.train_files={path}")
-    train(config)
-    (row,) = rows(config.run_dir, "metrics")
-    assert row["outcomes/unresolved"] > 0
-    assert row["outcomes/correct_rate"] == 0
-
-
 def test_a_finished_run_shows_its_table_again(finished: Path, small: MakeOverrides, tmp_path: Path) -> None:
     shutil.copytree(finished, tmp_path / "run")
     left = tmp_path / "run" / "checkpoints" / ".unfinished-global_step_2"  # by a kill while it was removed
@@ -340,15 +288,6 @@ def test_a_finished_run_shows_its_table_again(finished: Path, small: MakeOverrid
         assert shown in result.stdout
     assert "step 6/6" not in result.stdout
     assert_same_run(tmp_path / "run", finished)
-
-
-def test_a_checkpoint_of_an_older_version_is_refused(finished: Path, small_config: MakeConfig, tmp_path: Path) -> None:
-    """It has no digests."""
-    shutil.copytree(finished, tmp_path / "run")
-    checkpoint = tmp_path / "run" / "checkpoints" / "global_step_6"
-    (checkpoint / MANIFEST).unlink()
-    with pytest.raises(ValueError, match=r"global_step_6/MANIFEST is missing.*to continue from global_step_4"):
-        build(small_config(tmp_path))
 
 
 def test_other_versions_are_reported(
@@ -382,62 +321,38 @@ def test_one_process_a_folder_which_a_failed_start_unlocks(small_config: MakeCon
     build(config).close()
 
 
-def test_a_used_folder_is_refused_if_resuming_is_disabled(two_steps: Path, small_config: MakeConfig) -> None:
-    config = small_config(two_steps, *on_file(two_steps), "trainer.resume_mode=disable")
-    before = (two_steps / "run" / "metrics.jsonl").read_bytes()
-    with pytest.raises(ValueError, match=r"run already holds a run. Continue it with trainer\.resume_mode=auto"):
-        train(config)
-    assert (two_steps / "run" / "metrics.jsonl").read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    ("override", "named"),
-    [
-        ("actor.optim.lr=1e-5", r"actor\.optim\.lr: 0\.0002 before, 1e-05 now"),
-        ("exploration.equivalence=math_verify", r"outcome rule: .* before, .*math_verify' now"),
-        ("exploration.bonus=ucb", r"exploration\.bonus: 'batch' before, 'ucb' now"),
-        ("data.train_max_samples=12", r"training data: "),
-        ("trainer.seed=1", r"trainer\.seed: 0 before, 1 now"),
-    ],
-)
-def test_another_run_is_not_continued(override: str, named: str, two_steps: Path, small_config: MakeConfig) -> None:
-    before = {path: path.read_bytes() for path in (two_steps / "run").rglob("*") if path.is_file()}
-    with pytest.raises(ValueError, match=rf"global_step_2 belongs to another run: .*{named}"):
-        train(small_config(two_steps, *on_file(two_steps), override))
-    assert {path: path.read_bytes() for path in (two_steps / "run").rglob("*") if path.is_file()} == before
-
-
-def test_changed_data_under_the_same_name_is_not_continued(
-    two_steps: Path, small_config: MakeConfig, tmp_path: Path
-) -> None:
-    copy = shutil.copytree(two_steps, tmp_path / "copy")
-    lines = (copy / "problems.jsonl").read_text().splitlines()
-    lines[3] = json.dumps({**json.loads(lines[3]), "answer": "52"})
-    (copy / "problems.jsonl").write_text("\n".join(lines))
-    with pytest.raises(
-        ValueError, match=r"run: training data: '16 problems .*' before, '16 problems .*' now\. Restore"
-    ):
-        train(small_config(copy, *on_file(copy)))
-
-
-def test_another_initial_model_under_the_same_name_is_not_continued(
-    policy: Policy, small_config: MakeConfig, tmp_path: Path
-) -> None:
-    settings = (f"model.path={tmp_path / 'model'}", "data.val_files=[]", "data.test_files=[]")
+def test_another_run_is_not_continued(policy: Policy, small_config: MakeConfig, tmp_path: Path) -> None:
+    """Other settings, outcomes, and data and initial weights under the same names."""
+    lines = [json.dumps(row) for row in DialectTask().problems("train", 16)]
+    data = tmp_path / "problems.jsonl"
+    data.write_text("\n".join(lines))
     policy.save(tmp_path / "model")
-    train(small_config(tmp_path, *settings, "trainer.total_training_steps=1"))
+    settings = [*on_file(tmp_path), f"model.path={tmp_path / 'model'}", "data.test_files=[]"]
+    train(small_config(tmp_path, *settings))
+    before = every_file(tmp_path / "run")
+    others = ["actor.optim.lr=1e-5", "exploration.equivalence=math_verify", "exploration.bonus=ucb", "trainer.seed=1"]
+    data.write_text("\n".join([*lines[:3], json.dumps({**json.loads(lines[3]), "answer": "52"}), *lines[4:]]))
+    with pytest.raises(ValueError, match="global_step_2 belongs to another run: ") as caught:
+        train(small_config(tmp_path, *settings, *others))
+    for difference in (
+        r"actor\.optim\.lr: 0\.0002 before, 1e-05 now",
+        r"outcome rule: .* before, .*math_verify' now",
+        r"exploration\.bonus: 'batch' before, 'ucb' now",
+        r"trainer\.seed: 0 before, 1 now",
+        r"training data: '16 problems .*' before, '16 problems .*' now",
+    ):
+        assert re.search(difference, str(caught.value))
+    data.write_text("\n".join(lines))
     with torch.no_grad():
         policy.head.weight.add_(0.01)
     policy.save(tmp_path / "model")
     with pytest.raises(ValueError, match=r"initial weights: '\w+' before, '\w+' now"):
-        train(small_config(tmp_path, *settings, "trainer.total_training_steps=2"))
+        train(small_config(tmp_path, *settings))
+    assert every_file(tmp_path / "run") == before
 
 
-def test_a_schedule_that_depends_on_the_length_fixes_it(small_config: MakeConfig, tmp_path: Path) -> None:
-    settings = ("data.val_files=[]", "data.test_files=[]", "actor.optim.lr_scheduler_type=cosine")
-    train(small_config(tmp_path, *settings, "trainer.total_training_steps=2"))
-    with pytest.raises(ValueError, match=r"trainer\.total_training_steps: 2 before, 3 now"):
-        train(small_config(tmp_path, *settings, "trainer.total_training_steps=3"))
+def every_file(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_settings_without_effect_on_results_may_change(
@@ -455,22 +370,6 @@ def test_settings_without_effect_on_results_may_change(
     )
     train(small_config(tmp_path, *on_file(tmp_path), *more, "trainer.total_training_steps=3"))
     assert [row["step"] for row in rows(tmp_path / "renamed", "metrics")] == [1, 2, 3]
-
-
-def test_an_interruption_in_the_last_step_is_a_finished_run(
-    small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    step = Updater.step
-
-    def signalled(self: Updater, batch: Any, **options: Any) -> Any:
-        os.kill(os.getpid(), signal.SIGTERM)
-        return step(self, batch, **options)
-
-    monkeypatch.setattr(Updater, "step", signalled)
-    bare = ["data.val_files=[]", "data.test_files=[]"]
-    train(small_config(tmp_path / "a", *bare, "trainer.total_training_steps=1"))
-    with pytest.raises(Interrupted, match="stopped by SIGTERM after step 1"):
-        train(small_config(tmp_path / "b", *bare, "trainer.total_training_steps=2"))
 
 
 @pytest.mark.nightly

@@ -54,19 +54,11 @@ def test_validation_data_choose_the_best_checkpoints(finished: Path) -> None:
         assert entry["step"] == next(step for step, value in values.items() if value == entry["value"])
 
 
-def test_the_best_step_gets_a_checkpoint(small_config: MakeConfig, tmp_path: Path) -> None:
-    settings = ("trainer.save_freq=-1", "trainer.test_freq=1", "trainer.total_training_steps=3", "data.test_files=[]")
-    config = small_config(tmp_path, *settings, "trainer.max_ckpt_to_keep=1")
-    train(config)
-    best = read_best(config.run_dir)
-    assert set(best) == {"pass@1", "pass@4"}
-    for entry in best.values():
-        assert (config.run_dir / "checkpoints" / entry["checkpoint"] / "model").is_dir()
-
-
 def test_averages_over_several_sets(small_config: MakeConfig, tmp_path: Path) -> None:
     sets = ("data.val_files=[toy:validation,toy:train]", "data.test_files=[toy:test,toy:train]")
-    config = small_config(tmp_path, *sets, "trainer.total_training_steps=4")
+    # So fast the policy gets worse: the second step is the best, and has a checkpoint all the same.
+    worse = ("actor.optim.lr=1e-2", "trainer.save_freq=-1", "trainer.max_ckpt_to_keep=1")
+    config = small_config(tmp_path, *sets, *worse, "trainer.total_training_steps=4")
     train(config)
     kept = rows(config.run_dir, "evaluations")
     by_step = {step: [row["dataset"] for row in kept if row["step"] == step] for step in (0, 2, 4)}
@@ -78,6 +70,8 @@ def test_averages_over_several_sets(small_config: MakeConfig, tmp_path: Path) ->
         assert of[step, "macro:validation"] == pytest.approx(mean)
     best = read_best(config.run_dir)["pass@4"]
     assert best["value"] == max(of[2, "macro:validation"], of[4, "macro:validation"])
+    assert best["step"] == 2
+    assert (config.run_dir / "checkpoints" / "global_step_2" / "model").is_dir()
 
 
 def test_every_sample_is_counted_once(finished: Path) -> None:
@@ -177,44 +171,6 @@ def test_every_response_is_kept_for_analyze(small_config: MakeConfig, tmp_path: 
         assert report["pass_at_k"]["1"] == pytest.approx(metrics[step]["outcomes/correct_rate"])
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (["rollout.top_p=0.9"], "top_p=0.9 alone: set rollout.top_k too"),
-        (["rollout.top_k=20", "rollout.servers=[http://one:8000]"], "servers do not return the tokens that .* kept"),
-    ],
-)
-def test_what_vllm_cannot_return_is_named(
-    settings: list[str], message: str, small_config: MakeConfig, tmp_path: Path
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        Trainer(build(small_config(tmp_path, "rollout.engine=vllm", *settings)))
-
-
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        ["exploration.bonus=none", "actor.kl_loss_coef=0", "rollout.temperature=0.8"],
-        [
-            "exploration.bonus=ucb",
-            "exploration.no_answer=own_class",
-            "exploration.answer_mask_mode=all",
-            "actor.loss_agg_mode=seq-mean-token-mean",
-        ],
-        ["exploration.bonus=ucb_mean+batch", "exploration.coef=[0.1,0.2]", "data.max_response_length=12"],
-    ],
-    ids=lambda overrides: overrides[0],
-)
-def test_bonuses_masks_and_losses_run(overrides: list[str], small_config: MakeConfig, tmp_path: Path) -> None:
-    bare = ["data.val_files=[]", "data.test_files=[]", "trainer.total_training_steps=3"]
-    config = small_config(tmp_path, *bare, *overrides)
-    train(config)
-    metrics = rows(config.run_dir, "metrics")
-    assert len(metrics) == 3
-    # The third step sees questions again; before, ucb_mean has nothing to compare.
-    assert (metrics[2]["exploration/bonus_abs_mean"] > 0) == (overrides[0] != "exploration.bonus=none")
-
-
 @pytest.mark.parametrize("mode", ["policy", "none"])
 def test_a_mask_that_leaves_nothing_to_learn_from_is_named_once(
     mode: str,
@@ -294,7 +250,7 @@ def test_too_many_skipped_updates_end_the_run(small_config: MakeConfig, tmp_path
 
 @pytest.mark.skipif(not PROBLEMS.is_dir(), reason=f"needs the problem sets in {PROBLEMS}")
 @pytest.mark.slow
-def test_real_problems_run_and_resume(small: MakeOverrides, tmp_path: Path) -> None:
+def test_real_problems_run(small: MakeOverrides, tmp_path: Path) -> None:
     overrides = [
         *small(tmp_path),
         f"data.train_files={PROBLEMS / 'math_train.jsonl'}",
@@ -305,15 +261,11 @@ def test_real_problems_run_and_resume(small: MakeOverrides, tmp_path: Path) -> N
         "data.max_response_length=16",
         "data.prompt_template={problem} Put your final answer within \\boxed{}.",
     ]
-    for steps in (2, 3):
-        result = invoke("--config", "toy", *overrides, f"trainer.total_training_steps={steps}")
-        assert result.exit_code == 0, result.output
-    assert "continues after step 2" in result.stdout
-    whole = [*overrides, "trainer.experiment_name=whole", "trainer.test_freq=-1", "trainer.total_training_steps=3"]
-    assert invoke("--config", "toy", *whole).exit_code == 0
-    assert rows(tmp_path / "run", "metrics") == rows(tmp_path / "whole", "metrics")
+    result = invoke("--config", "toy", *overrides, "trainer.total_training_steps=2")
+    assert result.exit_code == 0, result.output
+    assert len(rows(tmp_path / "run", "metrics")) == 2
     evaluation = rows(tmp_path / "run", "evaluations")[-1]
-    assert (evaluation["step"], evaluation["dataset"], evaluation["n_questions"]) == (3, "math500", 8)
+    assert (evaluation["step"], evaluation["dataset"], evaluation["n_questions"]) == (2, "math500", 8)
 
 
 @pytest.mark.parametrize("overlap", [0, 1])
@@ -328,25 +280,3 @@ def test_an_engine_with_other_log_probabilities_is_named_once(
     assert min(row["rollout/logp_diff_mean"] for row in rows(config.run_dir, "metrics")) > rounding_limit(torch.float32)
     warnings = [message for message in caplog.messages if message.startswith("rollout/logp_diff_mean is")]
     assert len(warnings) == 1 - overlap
-
-
-def test_a_reward_that_changes_the_folder_moves_nothing(
-    small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    body = f"import os\nos.chdir({str(tmp_path / 'elsewhere')!r})\ndef one(response, example):\n    return 1\n"
-    (tmp_path / "folders.py").write_text(body)
-    short = ("trainer.total_training_steps=2", "data.val_files=[]", "data.test_files=[]", "trainer.save_freq=1")
-    for steps in (1, 2):
-        monkeypatch.chdir(tmp_path)
-        own = (
-            "trainer.default_local_dir=runs",
-            "reward.function=folders.py:one",
-            f"trainer.total_training_steps={steps}",
-        )
-        config = small_config(tmp_path, *short, *own, "reward.isolated=true")
-        train(config)
-    rows = [json.loads(line)["step"] for line in (tmp_path / "runs" / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert rows == [1, 2]
-    assert {path.name for path in (tmp_path / "runs" / "run" / "checkpoints").iterdir()} >= {"global_step_2"}
-    assert [*(tmp_path / "elsewhere").iterdir()] == []

@@ -159,6 +159,22 @@ def with_logps(batch: Sequence[Sample], logps: Sequence[Sequence[float]]) -> lis
     return [replace(sample, rollout=sample.rollout._replace(logps=list(own))) for sample, own in pairs]
 
 
+def plain_logits(policy: Policy, sample: Sample) -> torch.Tensor:
+    """Logits (T, V) of a response by a forward pass of its own, without padding."""
+    prompt, response = sample.rollout.prompt_ids, sample.rollout.token_ids
+    logits: torch.Tensor = policy.model(torch.tensor([[*prompt, *response]])).logits
+    return logits[0, len(prompt) - 1 : -1]
+
+
+def plain_logps(policy: Policy, batch: list[Sample], temperature: float) -> list[torch.Tensor]:
+    """Log-probabilities of each response."""
+    found = []
+    for sample in batch:
+        logps = torch.log_softmax(plain_logits(policy, sample) / temperature, dim=-1)
+        found.append(logps.gather(1, torch.tensor(sample.rollout.token_ids, dtype=torch.long)[:, None])[:, 0])
+    return found
+
+
 def untimed(metrics: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in metrics.items() if not name.startswith(("time/", "perf/"))}
 
@@ -224,7 +240,7 @@ class Process(Program):
         stop: a signal that it sends itself.
     """
 
-    def __init__(self, run_dir: Path, overrides: list[str], processes: int = 1, stop: Stop | None = None) -> None:
+    def __init__(self, overrides: list[str], processes: int = 1, stop: Stop | None = None) -> None:
         torchrun = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}")
         module = ["outcome_rl.cli", "train", "--config", "toy", *overrides]
-        super().__init__(run_dir, module, stop, torchrun if processes > 1 else ())
+        super().__init__(module, stop, torchrun if processes > 1 else ())

@@ -1,10 +1,10 @@
-"""Runs of TRL's trainer, and of `outcome-rl train` with vLLM, that are killed and continued, next to one that nothing
-stopped: the same bytes at the end, and the same samples at every step.
+"""Runs of TRL's trainer that are killed and continued, next to one that nothing stopped: the same bytes at the end, and
+the same samples at every step.
 
-    python tests/helpers/killed_runs.py {trl,vllm} FOLDER RUNS
+    python tests/helpers/killed_runs.py FOLDER RUNS
 
-The moments are seeded by the number of the run. TRL's trainer kills itself at an event of its files, most of them in
-checkpoints; `outcome-rl train` is killed some time after a step, alone or with vLLM's engine.
+The moments are seeded by the number of the run: the trainer kills itself at an event of its files, most of them in
+checkpoints.
 """
 
 import json
@@ -16,8 +16,6 @@ import time
 import traceback
 from pathlib import Path
 from typing import Any
-
-from grpo_runs import Process, assert_same_run
 
 TRL_STEPS = 12  # of an epoch of 16: at its end TRL does not repeat itself
 TRL_EVENTS = 180  # of the files of a whole run
@@ -117,56 +115,21 @@ def assert_same_trl_run(folder: Path, whole: Path) -> None:
     assert [name for name in left if left[name] != right[name]] == []
 
 
-VLLM_STEPS = 8
-VLLM_SETTINGS = (
-    "rollout.engine=vllm",
-    "rollout.enforce_eager=true",
-    "rollout.importance_cap=2",
-    "model.device=cpu",
-    "data.train_batch_size=8",
-    "data.train_max_samples=16",
-    "data.val_max_samples=8",
-    "rollout.n=8",
-    "rollout.val_kwargs.n=4",
-    f"trainer.total_training_steps={VLLM_STEPS}",
-    "trainer.test_freq=3",
-    "trainer.save_freq=2",
-    "trainer.num_threads=1",
-)
-
-
-def kill_vllm(run_dir: Path, kills: int, seed: int) -> int:
-    """Train with vLLM in processes, so many of which are killed. Return how many were before the run ended."""
-    os.environ["VLLM_CPU_KVCACHE_SPACE"] = "1"
-    place = (f"trainer.default_local_dir={run_dir.parent}", f"trainer.experiment_name={run_dir.name}")
-    chances = random.Random(seed)
-    for done in range(kills + 1):
-        program = Process(run_dir, [*VLLM_SETTINGS, *place])
-        if done < kills:
-            program.kill(VLLM_STEPS, chances)
-        status, out, err = program.finish()
-        if status == 0:
-            return done
-        assert status == -signal.SIGKILL, f"{out[-1000:]}\n{err[-4000:]}"
-    raise AssertionError("the last process was killed")
-
-
-def main(kind: str, folder: Path, runs: int) -> None:
-    train, compare = (kill_trl, assert_same_trl_run) if kind == "trl" else (kill_vllm, assert_same_run)
+def main(folder: Path, runs: int) -> None:
     whole = folder / "whole"
     whole.mkdir(parents=True)
-    train(whole, 0, 0)
+    kill_trl(whole, 0, 0)
     total = 0
     for number in range(runs):
         run = folder / f"run-{number}"
         run.mkdir()
         begin = time.monotonic()
-        kills = train(run, 1 + number % 3, number)
-        compare(run, whole)
+        kills = kill_trl(run, 1 + number % 3, number)
+        assert_same_trl_run(run, whole)
         total += kills
-        print(f"{kind} run {number}: {kills} kills, same bytes, {time.monotonic() - begin:.0f} s", flush=True)
-    print(f"{kind}: {runs} runs, {total} kills, no difference")
+        print(f"run {number}: {kills} kills, same bytes, {time.monotonic() - begin:.0f} s", flush=True)
+    print(f"{runs} runs, {total} kills, no difference")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
+    main(Path(sys.argv[1]), int(sys.argv[2]))

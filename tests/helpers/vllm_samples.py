@@ -1,4 +1,4 @@
-"""Prompts for vLLM, and checks of its samples."""
+"""Settings and prompts for vLLM, and checks of its samples."""
 
 from collections.abc import Sequence
 
@@ -9,6 +9,21 @@ from outcome_rl.grpo.types import Rollout
 
 TEXTS = ("D07 17 @ 5 # 3 =>", "D01", "D12 39 ^ 9 ! 3 =>")
 N = 32
+VLLM_SETTINGS = (
+    "rollout.engine=vllm",
+    "rollout.enforce_eager=true",
+    "rollout.importance_cap=2",
+    "model.device=cpu",
+    "data.train_batch_size=8",
+    "data.train_max_samples=16",
+    "data.val_max_samples=8",
+    "rollout.n=8",
+    "rollout.val_kwargs.n=4",
+    "trainer.total_training_steps=8",
+    "trainer.test_freq=3",
+    "trainer.save_freq=2",
+    "trainer.num_threads=1",
+)
 
 
 def largest_difference(policy: Policy, rollouts: list[Rollout], temperature: float) -> float:

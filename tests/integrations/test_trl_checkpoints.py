@@ -79,11 +79,11 @@ def test_a_resume_in_a_generation_counts_each_sample_once(tmp_path: Path, settin
 
 @pytest.mark.slow
 def test_a_run_that_is_killed_in_a_checkpoint_ends_as_one_that_was_not(tmp_path: Path) -> None:
-    command = [sys.executable, killed_runs.__file__, "trl", str(tmp_path), "1"]
+    command = [sys.executable, killed_runs.__file__, str(tmp_path), "1"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=500)
     assert done.returncode == 0, done.stderr
-    assert "trl: 1 runs, 1 kills, no difference" in done.stdout
+    assert "1 runs, 1 kills, no difference" in done.stdout
     assert "is incomplete (killed while saving); skipping it" in done.stderr
 
 

@@ -29,10 +29,10 @@ def _model() -> None:
 def test_a_stopped_run_is_continued_to_its_end() -> None:
     assert (FOLDER / "model.safetensors").stat().st_size == pytest.approx(269_060_552, rel=1e-3)
     shutil.rmtree(RUN, ignore_errors=True)
-    status, _, error = Program(RUN, COMMAND, Stop(signal.SIGINT, step=2)).finish()
+    status, _, error = Program(COMMAND, Stop(signal.SIGINT, step=2)).finish()
     assert status == 130, error
     assert "the same command continues it" in error
-    status, output, error = Program(RUN, COMMAND).finish()
+    status, output, error = Program(COMMAND).finish()
     assert status == 0, error
     rows = [json.loads(line) for line in (RUN / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [1, 2, 3, 4, 5]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from grpo_runs import rows
-from killed_runs import VLLM_SETTINGS
+from vllm_samples import VLLM_SETTINGS
 
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.trainer import train

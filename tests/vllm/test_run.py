@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 from grpo_runs import Process, assert_same_run, rows
-from killed_runs import VLLM_SETTINGS
 from stopped_program import Stop
+from vllm_samples import VLLM_SETTINGS
 
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.rollout.handover import SHARED_MEMORY
@@ -75,23 +75,23 @@ def test_a_run_stopped_in_three_ways_equals_an_uninterrupted_one(whole: Path, tm
     run_dir = tmp_path / "run"
     overrides = settings(tmp_path)
 
-    status, _, err = Process(run_dir, overrides, stop=Stop(signal.SIGKILL, 2, "engine")).finish()
+    status, _, err = Process(overrides, stop=Stop(signal.SIGKILL, 2, "engine")).finish()
     assert status == 2, err
     assert "error: vLLM's engine process ended while it sampled" in err
     assert len(rows(run_dir, "metrics")) == 2
     assert_saved(run_dir, 2)  # at the step before, though no checkpoint was due
 
-    status, out, err = Process(run_dir, overrides, stop=Stop(signal.SIGINT, 4)).finish()
+    status, out, err = Process(overrides, stop=Stop(signal.SIGINT, 4)).finish()
     assert status == 128 + signal.SIGINT, err
     assert "continues after step 2" in out
     assert "stopped by SIGINT after step 4" in err
     assert_saved(run_dir, 4)
 
-    killed = Process(run_dir, overrides, stop=Stop(signal.SIGKILL, 5, "process"))
+    killed = Process(overrides, stop=Stop(signal.SIGKILL, 5, "process"))
     assert killed.finish()[0] == -signal.SIGKILL
     assert_ended(engine_processes(killed.process.pid))
 
-    status, out, err = Process(run_dir, overrides).finish()
+    status, out, err = Process(overrides).finish()
     assert status == 0, err
     assert "continues after step 4" in out
     assert_same_run(run_dir, whole)
@@ -105,9 +105,9 @@ def test_sampling_ahead_trains_and_continues_after_a_kill(tmp_path: Path) -> Non
     for folder in folders:
         own = [*overrides, f"trainer.default_local_dir={folder}"]
         if folder.name == "killed":
-            killed = Process(folder / "run", own, stop=Stop(signal.SIGKILL, 5, "process"))
+            killed = Process(own, stop=Stop(signal.SIGKILL, 5, "process"))
             assert killed.finish()[0] == -signal.SIGKILL
-        status, out, err = Process(folder / "run", own).finish()
+        status, out, err = Process(own).finish()
         assert status == 0, err
         assert ("continues after step" in out) == (folder.name == "killed")
     whole, killed_too = (folder / "run" for folder in folders)
@@ -127,7 +127,7 @@ def assert_saved(run_dir: Path, step: int) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_start_that_is_stopped_leaves_no_engine(tmp_path: Path, number: signal.Signals) -> None:
-    starting = Process(tmp_path / "run", settings(tmp_path))
+    starting = Process(settings(tmp_path))
     deadline = time.monotonic() + 120
     while not (engine := engine_processes(starting.process.pid)):
         assert time.monotonic() < deadline

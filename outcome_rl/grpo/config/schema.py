@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.settings import setting, settings_of
 from outcome_rl.user_functions import load_function
-from outcome_rl_kernels.advantages.api import parse_bonus
 from outcome_rl_kernels.advantages.estimators import check_group_size
 from outcome_rl_kernels.loss.losses import token_loss_names
 from outcome_rl_kernels.loss.types import KLPenalty, LossAggregation, TokenLossFunction
@@ -251,7 +250,7 @@ class RolloutConfig(SamplingConfig):
     def keeps_support(self) -> bool:
         return self.top_p < 1 or self.top_k > 0
 
-    def check(self, bonus: str) -> None:
+    def check(self) -> None:
         if self.overlap and self.importance_cap is None:
             raise ValueError(
                 "rollout.overlap=1 trains on samples of the policy before the last update, which importance weights "
@@ -268,12 +267,7 @@ class RolloutConfig(SamplingConfig):
         if len({url.rstrip("/") for url in self.servers}) < len(self.servers):
             raise ValueError(f"rollout.servers names a server twice: {', '.join(self.servers)}")
         if self.n == 1:
-            why = (
-                "the leave-one-out mean of ucb_mean needs other samples"
-                if "ucb_mean" in parse_bonus(bonus)
-                else "the advantage of a group of one is always 0"
-            )
-            raise ValueError(f"rollout.n must be at least 2, got 1: {why}")
+            raise ValueError("rollout.n must be at least 2, got 1: the advantage of a group of one is always 0")
 
 
 @dataclass(frozen=True)
@@ -536,7 +530,7 @@ class TrainConfig:
         self.data.check()
         self.trainer.check()
         self.actor.check(self.data)
-        self.rollout.check(self.exploration.bonus)
+        self.rollout.check()
         if self.actor.sample_below > 0 and self.rollout.keeps_support:
             raise ValueError(
                 f"actor.sample_below={self.actor.sample_below} needs the whole vocabulary, and rollout.top_p or "

@@ -1,7 +1,7 @@
 """Rollouts from vLLM servers that the user runs (`vllm serve`), on other machines too.
 
-    start:    send new weights to all servers, if any -> empty prefix caches -> request each response from the server
-              that has the fewest in progress
+    start:    send new weights to all servers, if any -> empty prefix caches -> request each response from the first
+              server that has fewer than `rollout.micro_batch_size` in progress
     generate: start -> wait -> check the version of the weights
 
 Nothing here starts or restarts a server. One that dies, hangs, or has other weights afterwards ends the run with the
@@ -18,6 +18,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from queue import SimpleQueue
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -43,12 +44,11 @@ class ServerFailed(Exception):
 
 
 class Server:
-    """A server, and the number of its requests in progress."""
+    """A server, and its requests in progress."""
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
         self.workers = 1  # processes that receive weights
-        self.in_progress = 0
         self._sockets: set[socket.socket] = set()  # of requests in progress
         self._is_cut_off = False
 
@@ -123,7 +123,6 @@ class Servers:
 
     def __init__(self, urls: Sequence[str]) -> None:
         self.servers = [Server(url) for url in urls]
-        self._lock = threading.Lock()
         self.version = ""  # label of the weights that the servers have, or are about to get
 
     def each(self, call: Callable[[Server], object]) -> None:
@@ -136,7 +135,7 @@ class Servers:
             list(pool.map(lambda server: _attempt(server, call), self.servers))
 
     def map(self, call: Callable[[Server, int], Any], count: int, concurrency: int) -> list[Any]:
-        """Return `call(server, index)` for every index, each from the server with the fewest requests in progress.
+        """Return `call(server, index)` for every index, each from the first server that is free.
 
         Args:
             call: makes a request.
@@ -146,16 +145,16 @@ class Servers:
         Raises:
             EngineDied: a server failed, or has weights of another version afterwards. The other requests are ended.
         """
+        free: SimpleQueue[Server] = SimpleQueue()
+        for server in self.servers * concurrency:
+            free.put(server)
 
         def request(index: int) -> Any:
-            with self._lock:
-                least_busy = min(self.servers, key=lambda server: server.in_progress)
-                least_busy.in_progress += 1
+            server = free.get()
             try:
-                return _attempt(least_busy, lambda server: call(server, index))
+                return _attempt(server, lambda server: call(server, index))
             finally:
-                with self._lock:
-                    least_busy.in_progress -= 1
+                free.put(server)
 
         pool = ThreadPoolExecutor(min(count, concurrency * len(self.servers)))
         try:

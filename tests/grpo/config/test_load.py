@@ -1,5 +1,6 @@
 """Configurations: layers, literal text, and an error with the key for every mistake."""
 
+import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -55,6 +56,12 @@ def test_later_layers_win(tmp_path: Path) -> None:
     config = load_config(path, [*REQUIRED, "rollout.n=4", "rollout.n=5"])
     assert (config.rollout.n, config.rollout.top_k, config.actor.optim.lr) == (5, 7, 1e-4)
     assert config.rollout.val_kwargs.n == 32  # untouched by either
+
+
+def test_user_code_that_changes_the_folder_moves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = load("trainer.default_local_dir=runs", "trainer.rollout_data_dir=kept")
+    assert (config.run_dir, config.trainer.rollout_data_dir) == (tmp_path / "runs" / "x", str(tmp_path / "kept"))
 
 
 @pytest.mark.parametrize(
@@ -115,18 +122,6 @@ def test_the_described_settings_are_a_file_of_the_defaults(tmp_path: Path) -> No
     assert "  # Sampling temperature." in settings_yaml()
     assert "top_p: 1.0" in settings_yaml()
     assert all(len(line) <= 110 for line in settings_yaml().splitlines())
-
-
-def test_one_value_stands_for_a_list_of_one(tmp_path: Path) -> None:
-    config = load("data.train_files=a.jsonl", "exploration.coef=0.3")
-    assert config.data.train_files == ["a.jsonl"]
-    assert config.exploration.coef == 0.3
-    path = tmp_path / "mine.yaml"
-    path.write_text("data:\n  val_files: b.jsonl\nexploration:\n  coef: 1\n")
-    config = load_config(path, REQUIRED)
-    assert config.data.val_files == ["b.jsonl"]
-    assert config.exploration.coef == 1.0
-    assert load("data.train_files=[a.jsonl,b.jsonl]").data.train_files == ["a.jsonl", "b.jsonl"]
 
 
 def test_an_override_may_hold_a_section() -> None:
@@ -220,11 +215,25 @@ def test_bad_values_name_the_key(override: str, message: str) -> None:
         load(override)
 
 
-@pytest.mark.parametrize("setting", ["actor.use_torch_compile=true", "actor.ref_param_offload=true"])
-def test_settings_that_sharding_does_not_support_are_refused(setting: str) -> None:
-    key, value = setting.split("=")
-    with pytest.raises(ValueError, match=rf"(?i){key}={value} does not work with actor\.strategy=fsdp2; leave it out"):
-        load(setting, "actor.strategy=fsdp2")
+@pytest.mark.parametrize(
+    ("setting", "other", "message"),
+    [
+        (
+            "actor.use_torch_compile=true",
+            "actor.strategy=fsdp2",
+            "does not work with actor.strategy=fsdp2",
+        ),
+        (
+            "actor.ref_param_offload=true",
+            "actor.strategy=fsdp2",
+            "does not work with actor.strategy=fsdp2",
+        ),
+        ("actor.sample_below=0.01", "rollout.top_p=0.9", "needs the whole vocabulary"),
+    ],
+)
+def test_settings_that_exclude_each_other_are_refused(setting: str, other: str, message: str) -> None:
+    with pytest.raises(ValueError, match=rf"(?i){re.escape(setting)} {re.escape(message)}"):
+        load(setting, other)
     load(setting)
 
 

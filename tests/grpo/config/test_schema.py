@@ -1,7 +1,6 @@
 """Every setting has help in plain English, a default within its range, and its effect on results."""
 
-import re
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from typing import Any, get_args
 
 import pytest
@@ -14,7 +13,6 @@ from outcome_rl.settings import settings_of
 from outcome_rl_kernels import LinearPolicyLoss, register_token_loss
 
 SETTINGS = {one.name: one for one in settings_of(TrainConfig)}
-NUMBERS = [one for one in SETTINGS.values() if one.range]
 
 
 def names(section: Any, prefix: str = "") -> list[str]:
@@ -33,17 +31,6 @@ def test_every_field_is_declared_as_a_setting() -> None:
 def test_defaults_fit() -> None:
     for one in settings_of(TrainConfig()):
         one.check()
-
-
-@pytest.mark.parametrize("one", NUMBERS, ids=[one.name for one in NUMBERS])
-def test_values_beyond_a_range_are_refused_by_name(one: Any) -> None:
-    beyond = {">": 0, ">=": -1, "<": 0, "<=": 1}
-    for number in {bound + beyond[sign] for sign, bound in one.bounds} - {one.also}:
-        value = (
-            [number] if isinstance(one.default, list) else (number,) * 2 if isinstance(one.default, tuple) else number
-        )
-        with pytest.raises(ValueError, match=rf"^{re.escape(one.name)} must be {re.escape(one.range)}; got "):
-            replace(one, value=value).check()
 
 
 def test_only_settings_that_affect_results_identify_a_run() -> None:

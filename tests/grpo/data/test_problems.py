@@ -120,11 +120,6 @@ def test_bad_rows_are_reported_with_number_and_field(change: dict[str, Any], mes
     assert len(load(write(tmp_path / "rows.jsonl", rows)).problems) == 3
 
 
-def test_identical_rows_are_one_problem(tmp_path: Path) -> None:
-    source = write(tmp_path / "rows.jsonl", [*ROWS, ROWS[1], ROWS[3]])
-    assert load(source).problems == PROBLEMS
-
-
 def test_repeated_rows_with_other_columns_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     row = {"id": "a", "problem": "p", "answer": "1"}
     path = write(tmp_path / "data.jsonl", [row | {"tests": "T1"}, row | {"tests": "T1"}, row | {"tests": "T2"}])

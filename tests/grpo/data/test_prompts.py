@@ -45,23 +45,6 @@ def test_overlong_prompts_can_be_left_out(tokenizer: Any, caplog: pytest.LogCapt
         tokenize(problem_set(LONG), tokenizer, config)
 
 
-def test_braces_of_problem_and_template_are_left_alone(tokenizer: Any) -> None:
-    latex = r"\frac{1}{2} {problem} {0} {} {{x}}"
-    template = r"{problem} \boxed{}"
-    seen: list[str] = []
-
-    class Recorder:
-        chat_template = None
-        eos_token_id = 2
-
-        def __call__(self, texts: list[str]) -> dict[str, list[list[int]]]:
-            seen.extend(texts)
-            return {"input_ids": [[1, 2]] * len(texts)}  # with an end token, which is no part of a prompt
-
-    assert tokenize(problem_set(latex), Recorder(), DataConfig(prompt_template=template)).prompts == ([1],)
-    assert seen == [latex + r" \boxed{}"]
-
-
 def test_half_a_character_is_refused(tokenizer: Any) -> None:
     with pytest.raises(ValueError, match="the prompt of 'q1' holds half of a character"):
         tokenize(problem_set(SHORT, "D01 \ud800 =>"), tokenizer, DataConfig())
@@ -100,18 +83,27 @@ def rendered(problem: Problem, chat_template: str | None, **settings: Any) -> li
     seen: list[str] = []
 
     class Recorder:
+        eos_token_id = 2
+
         def __init__(self) -> None:
             self.chat_template = chat_template
 
         def __call__(self, texts: list[str], **options: Any) -> dict[str, list[list[int]]]:
             seen.extend(texts)
-            return {"input_ids": [[1]] * len(texts)}
+            return {"input_ids": [[1] if options else [1, 2]]}  # with an end token, which is no part of a prompt
 
         def apply_chat_template(self, messages: list[dict[str, str]], **options: Any) -> str:
             return render_jinja_template([messages], chat_template=chat_template)[0][0]
 
-    tokenize(ProblemSet("set", (problem,), "fingerprint"), Recorder(), DataConfig(**settings))
+    tokenized = tokenize(ProblemSet("set", (problem,), "fingerprint"), Recorder(), DataConfig(**settings))
+    assert tokenized.prompts == ([1],)
     return seen
+
+
+def test_braces_of_problem_and_template_are_left_alone() -> None:
+    latex = r"\frac{1}{2} {problem} {0} {} {{x}}"
+    shown = rendered(Problem("q", latex, "0"), None, prompt_template=r"{problem} \boxed{}")
+    assert shown == [latex + r" \boxed{}"]
 
 
 def test_conversations_go_through_the_chat_template() -> None:

@@ -18,21 +18,18 @@ from grpo_runs import (
     MakeOverrides,
     Process,
     as_rank,
-    assert_equal_run,
     broken_pass,
     needs_gloo,
     rows,
     scored_batch,
     two_policies,
     updates_together_and_alone,
-    with_logps,
 )
 from ranks import free_port, start
-from safetensors.torch import load_file
 from stopped_program import Stop
 from torch import Tensor
 from torch.distributed.tensor import DTensor
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.load import load_config
@@ -41,7 +38,6 @@ from outcome_rl.grpo.model.fsdp import full_state
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.engine import DataParallelEngine
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
-from outcome_rl.grpo.run.checkpoint import latest_checkpoint
 from outcome_rl.grpo.trainer import train
 from outcome_rl.grpo.types import Sample
 from outcome_rl.grpo.update.updater import Updater
@@ -105,9 +101,6 @@ def check_all_updates(batch: Sequence[Sample], untied: str, rank: int) -> None:
     check_updates(two_policies(path=untied), batch, settings("actor.ppo_mini_batch_size=1", *sequences), rank)
     padded = two_policies(use_remove_padding=False, enable_gradient_checkpointing=True)
     check_updates(padded, batch, settings("actor.ppo_micro_batch_size_per_gpu=1", "actor.ppo_epochs=1"), rank)
-    of_vllm = with_logps(batch, [[-2.0] * len(sample.rollout.token_ids) for sample in batch])
-    vllm = settings("actor.ppo_epochs=1", "rollout.engine=vllm", "rollout.importance_cap=1.5")
-    check_updates(two_policies(path=untied), of_vllm, vllm, rank)
 
 
 def check_updates(policies: Sequence[Policy], batch: Sequence[Sample], config: TrainConfig, rank: int) -> None:
@@ -267,29 +260,6 @@ def check_adapters(batch: Sequence[Sample], config: TrainConfig, rank: int, fold
         assert torch.equal(full_state(one.detach(), everywhere=True), full_state(other.detach(), everywhere=True))
 
 
-# By torchrun, as a user starts them.
-
-
-@pytest.mark.slow
-@needs_gloo
-def test_a_run_in_two_processes_equals_one(alone: Path, small: MakeOverrides, split: list[str], tmp_path: Path) -> None:
-    status, out, err = Process(tmp_path / "run", small(tmp_path, *split, FSDP2), RANKS).finish()
-    assert status == 0, err
-    assert f"parameters in float32 on cpu in {RANKS} processes" in out
-    assert_equal_run(tmp_path / "run", alone)
-    places = [latest_checkpoint(folder / "checkpoints") for folder in (tmp_path / "run", alone)]
-    saved, wanted = (place / "model" for place in places if place is not None)
-    assert {path.name: path.read_bytes() for path in saved.glob("*.json")} == {
-        path.name: path.read_bytes() for path in wanted.glob("*.json")
-    }
-    weights, same = (load_file(folder / "model.safetensors") for folder in (saved, wanted))
-    assert weights.keys() == same.keys()
-    model = AutoModelForCausalLM.from_pretrained(saved)
-    for name, weight in weights.items():
-        torch.testing.assert_close(weight, same[name], rtol=1e-3, atol=1e-5)
-        assert torch.equal(model.state_dict()[name], weight)
-
-
 @pytest.mark.nightly
 @needs_gloo
 def test_resume_with_another_number_of_processes_and_strategy(
@@ -300,12 +270,12 @@ def test_resume_with_another_number_of_processes_and_strategy(
     run = tmp_path / "run"
     shorter = (*split, "data.test_files=[]", "data.val_files=[]", "trainer.save_freq=-1")
     stop = Stop(signal.SIGTERM, 2, "process", rank=1)
-    status, _, err = Process(run, small(tmp_path, *shorter, FSDP2), RANKS, stop).finish()
+    status, _, err = Process(small(tmp_path, *shorter, FSDP2), RANKS, stop).finish()
     assert status != 0
     assert rows(run, "metrics")[-1]["step"] == 2
     assert "stopped by SIGTERM after step 2; the same command continues it" in err
     train(small_config(tmp_path, *shorter, FSDP2, "trainer.total_training_steps=3"))
-    status, out, err = Process(run, small(tmp_path, *shorter), RANKS).finish()
+    status, out, err = Process(small(tmp_path, *shorter), RANKS).finish()
     assert status == 0, err
     assert "continues after step 3" in out
     found, wanted = rows(run, "metrics"), rows(alone, "metrics")

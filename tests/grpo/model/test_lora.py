@@ -64,7 +64,9 @@ def test_a_saved_model_has_merged_weights_and_separate_adapters(
 ) -> None:
     Updater(adapted, small_config(Path("unused"), *LORA, "actor.optim.lr_warmup_steps=0"), 4).step(batch)
     adapted.save(tmp_path)
-    assert load_file(tmp_path / "model.safetensors").keys() == shared_keys(shared_policy, tmp_path)
+    written, handed_over = load_file(tmp_path / "model.safetensors"), adapted.published_weights()
+    assert written.keys() == handed_over.keys() == shared_policy.published_weights().keys()
+    assert all(torch.equal(handed_over[name], tensor) for name, tensor in written.items())
     plain = AutoModelForCausalLM.from_pretrained(tmp_path)
     torch.testing.assert_close(logits(plain), logits(adapted.model), rtol=1e-4, atol=1e-4)
     assert torch.equal(plain.get_input_embeddings().weight, plain.get_output_embeddings().weight)  # still tied
@@ -82,11 +84,6 @@ def test_adapters_that_are_not_whole_are_refused(adapted: Policy, tmp_path: Path
     save_file(tensors, path)
     with pytest.raises(ValueError, match=f"adapter must hold the tensors of the adapters; .*: .*{name}$"):
         adapted.load_weights(tmp_path)
-
-
-def shared_keys(policy: Policy, folder: Path) -> set[str]:
-    policy.save(folder / "plain")
-    return set(load_file(folder / "plain" / "model.safetensors"))
 
 
 def test_restored_adapters_continue_bit_for_bit(batch: list[Sample], small_config: MakeConfig, tmp_path: Path) -> None:

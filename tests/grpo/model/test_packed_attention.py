@@ -88,21 +88,19 @@ CONFIGS = {
 }
 
 
-@pytest.mark.parametrize(("share", "layout"), [(True, "cut"), (True, "padded"), (False, "cut")])
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-def test_packed_sequences_equal_separate_ones(
-    config: PreTrainedConfig, share: bool, layout: Layout, load: Load, rollouts: list[Rollout]
-) -> None:
-    policy = load(config)
-    rows = [4, 3, 2, 0, 1, 5, 6, 7]
-    batch = packed(rollouts, rows, share=share, layout=layout)
-    ours, truth = policy.packed_hidden(batch), separate(policy, rollouts, rows)
-    torch.testing.assert_close(ours, truth, rtol=1e-4, atol=1e-5)
-    weights = torch.randn(ours.shape, generator=torch.Generator().manual_seed(1))
+def test_packed_sequences_equal_separate_ones(config: PreTrainedConfig, load: Load, rollouts: list[Rollout]) -> None:
+    policy, rows = load(config), [4, 3, 2, 0, 1, 5, 6, 7]
     parameters = list(policy.model.get_decoder().parameters())
-    grads = [torch.autograd.grad((states * weights).sum(), parameters) for states in (ours, truth)]
-    for our, true in zip(*grads, strict=True):
-        torch.testing.assert_close(our, true, rtol=1e-3, atol=1e-4)
+    truth = separate(policy, rollouts, rows)
+    weights = torch.randn(truth.shape, generator=torch.Generator().manual_seed(1))
+    wanted = torch.autograd.grad((truth * weights).sum(), parameters)
+    layouts: list[tuple[bool, Layout]] = [(True, "cut"), (True, "padded"), (False, "cut")]
+    for share, layout in layouts:
+        ours = policy.packed_hidden(packed(rollouts, rows, share=share, layout=layout))
+        torch.testing.assert_close(ours, truth, rtol=1e-4, atol=1e-5)
+        for our, true in zip(torch.autograd.grad((ours * weights).sum(), parameters), wanted, strict=True):
+            torch.testing.assert_close(our, true, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("packs", [True, False])

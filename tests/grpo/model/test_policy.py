@@ -4,7 +4,7 @@ import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 import torch
@@ -15,16 +15,12 @@ from transformers import (
     AutoModelForCausalLM,
     Gemma2Config,
     GPT2Config,
-    GPTNeoXConfig,
-    GraniteConfig,
     LlamaConfig,
     LlamaModel,
     PreTrainedConfig,
-    Qwen2Config,
 )
 
 from outcome_rl.grpo.config.schema import ModelConfig
-from outcome_rl.grpo.distributed import choose_device
 from outcome_rl.grpo.model.policy import Policy, check_context
 
 GROUPED = {**SIZES, "num_key_value_heads": 2}
@@ -45,31 +41,14 @@ def saved(tmp_path: Path, shared_policy: Policy) -> Saved:
     return save
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize(
-    "config",
-    [
-        LlamaConfig(**GROUPED, tie_word_embeddings=False),
-        LlamaConfig(**GROUPED, tie_word_embeddings=True),
-        Qwen2Config(**GROUPED),
-        GPTNeoXConfig(**SIZES),
-        GPT2,
-        Gemma2Config(**GROUPED, head_dim=8, final_logit_softcapping=0.5),
-        GraniteConfig(**GROUPED, logits_scaling=0.3),
-    ],
-    ids=["llama", "llama, tied", "qwen2", "gpt-neox", "gpt2", "soft-capped", "scaled"],
-)
-def test_hidden_times_head_is_logits(
-    config: PreTrainedConfig, dtype: Literal["float32", "bfloat16"], saved: Saved
-) -> None:
-    policy = Policy.load(ModelConfig(path=str(saved(config)), device="cpu", dtype=dtype))
+def test_hidden_times_head_is_logits(saved: Saved) -> None:
+    config = Gemma2Config(**GROUPED, head_dim=8, final_logit_softcapping=0.5)
+    policy = Policy.load(ModelConfig(path=str(saved(config)), device="cpu", dtype="float32"))
     ids = torch.arange(24).reshape(2, 12) % 80
-    mask = torch.ones_like(ids)
     with torch.no_grad():
-        rebuilt = policy.head.logits(policy.hidden(ids, mask))
-        rounding = {} if dtype == "float32" else {"rtol": 2**-6, "atol": 2**-6}  # the model rounds each step
-        torch.testing.assert_close(rebuilt, policy.model(ids).logits, **rounding)
-        assert policy.frozen_copy().head[1:] == policy.head[1:]
+        rebuilt = policy.head.logits(policy.hidden(ids, torch.ones_like(ids)))
+        torch.testing.assert_close(rebuilt, policy.model(ids).logits)
+    assert policy.frozen_copy().head[1:] == policy.head[1:]
 
 
 @pytest.mark.parametrize(
@@ -261,15 +240,3 @@ def test_weights_are_loaded_without_a_configuration(policy: Policy, tmp_path: Pa
         policy.head.weight.zero_()
     policy.load_weights(tmp_path)
     assert torch.equal(policy.head.weight, weights)
-
-
-def test_a_missing_model_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"model\.path='.*missing' cannot be loaded"):
-        Policy.load(ModelConfig(path=str(tmp_path / "missing")))
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
-def test_a_missing_gpu_is_reported() -> None:
-    with pytest.raises(ValueError, match=r"model\.device='cuda', but PyTorch sees no GPU"):
-        choose_device("cuda")
-    assert choose_device("auto").type == "cpu"

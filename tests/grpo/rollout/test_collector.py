@@ -154,6 +154,13 @@ def test_a_group_that_is_left_out_of_the_loss_is_replaced(make_collector: Callab
     assert collected.batch == []
 
 
+def test_responses_that_lack_something_end_the_step(make_collector: Callable[..., Collector]) -> None:
+    with pytest.raises(ValueError, match=r"ScriptedEngine must return logps, which rollout\.importance_cap=2.0 reads"):
+        make_collector("rollout.importance_cap=2").collect(0)
+    with pytest.raises(ValueError, match="ScriptedEngine must return 3 rollouts for each of 2 prompts"):
+        make_collector("rollout.n=3").collect(0)
+
+
 def test_responses_sampled_ahead_keep_their_support(make_collector: Callable[..., Collector]) -> None:
     collector = make_collector()
     rollouts = [

@@ -1,18 +1,18 @@
 """Samples depend on prompts, settings and seed alone, and end with their end tokens; users may bring an engine."""
 
 import math
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from command_line import invoke as call
-from grpo_runs import MakeOverrides, invoke, rows
+from copying_engine import NAME as COPYING
+from grpo_runs import MakeConfig, MakeOverrides, invoke, rows
 
-from outcome_rl import cli
 from outcome_rl.grpo.config.schema import SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.grpo.rollout.engine import check_complete, check_engine, checked
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.types import Rollout
 
@@ -94,7 +94,7 @@ def test_generation_settings_of_the_model_are_ignored(
     assert own.repetition_penalty == 5.0  # and they are still there to be saved with the model
 
 
-OWN_ENGINE = """
+OWN_ENGINE = r"""
 from outcome_rl.grpo.rollout.engine import RolloutEngine
 from outcome_rl.grpo.types import Rollout
 
@@ -107,87 +107,94 @@ class Parrot(RolloutEngine):
         self.policy = policy
 
     def generate(self, prompts, sampling, max_tokens, seed):
-        tokens = self.policy.tokenizer(r"\\boxed{ 5 }", add_special_tokens=False)["input_ids"]
+        tokens = self.policy.tokenizer(r"\boxed{ 5 }", add_special_tokens=False)["input_ids"]
         tokens = tokens + self.policy.end_token_ids
-        logps = [-1.0] * len(tokens)
+        logps = [None, float("nan")] + [-1.0] * (len(tokens) - 2)
         return [
-            Rollout.decoded(self.policy.tokenizer, prompt, tokens, logps)
+            Rollout.decoded(self.policy.tokenizer, prompt, tokens * (number % 2), logps * (number % 2))
             for prompt in prompts
-            for _ in range(sampling.n)
+            for number in range(sampling.n)
         ]
 """
 
 
-Train = Callable[..., Any]
-
-
-@pytest.fixture
-def train(small: MakeOverrides, tmp_path: Path) -> Train:
-    """Trains with the engine of a source."""
-
-    def train(source: str, *settings: str) -> Any:
-        path = tmp_path / f"engine_of_{tmp_path.name}.py"  # Python imports each name once
-        path.write_text(source)
-        return invoke("--config", "toy", *small(tmp_path), f"rollout.engine={path}:Parrot", *settings)
-
-    return train
-
-
-def test_an_engine_of_the_user_is_named_by_its_path(train: Train, tmp_path: Path) -> None:
-    result = train(OWN_ENGINE)
+def test_an_engine_of_the_user_is_named_by_its_path(small: MakeOverrides, tmp_path: Path) -> None:
+    """Empty responses, and tokens without a log-probability, neither end a run nor correct it. vLLM returns NaN, and
+    JSON null, late in training for tokens of probability near 1.
+    """
+    path = tmp_path / f"engine_of_{tmp_path.name}.py"  # Python imports each name once
+    path.write_text(OWN_ENGINE)
+    settings = (
+        "rollout.importance_cap=2.0",
+        "exploration.adv_estimator=unlikeliness",
+        "trainer.total_training_steps=2",
+    )
+    result = invoke("--config", "toy", *small(tmp_path, f"rollout.engine={path}:Parrot", *settings))
     assert result.exit_code == 0, result.stderr
-    assert {row["completion"] for row in rows(tmp_path / "run", "samples")} == {r"\boxed{ 5 }"}
-    assert [row["outcomes/distinct_in_group"] for row in rows(tmp_path / "run", "metrics")] == [1.0] * 6
-
-
-def test_a_token_without_a_log_probability_neither_ends_a_run_nor_corrects(train: Train, tmp_path: Path) -> None:
-    """vLLM returns NaN, and JSON null, late in training for tokens of probability near 1."""
-    source = OWN_ENGINE.replace("[-1.0] * len(tokens)", "[None, float('nan')] + [-1.0] * (len(tokens) - 2)")
-    result = train(source, "rollout.importance_cap=2.0", "exploration.adv_estimator=unlikeliness")
-    assert result.exit_code == 0, result.stderr
+    assert {row["completion"] for row in rows(tmp_path / "run", "samples")} <= {"", r"\boxed{ 5 }"}
     for row in rows(tmp_path / "run", "metrics"):
+        assert row["outcomes/distinct_in_group"] == 1
         assert math.isfinite(row["actor/grad_norm"])
         assert 0 < row.get("rollout/logp_missing", 1) < 1
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "setting", "message"),
+    ("settings", "message"),
     [
-        ("tokens, logps)", "tokens, logps[1:])", (), "a log-probability for each token"),
-        ("tokens, logps)", "tokens, None if prompts[0] is prompt else logps)", (), "for all rollouts or for none"),
-        *(
-            ("tokens, logps)", "tokens)", (setting,), f"Parrot must return logps, which {setting} reads; got None")
-            for setting in ("rollout.importance_cap=2.0", "exploration.adv_estimator=unlikeliness")
-        ),
+        (("rollout.overlap=1", "rollout.importance_cap=2"), "choose another rollout.engine, such as vllm"),
+        (("rollout.overlap=1", "rollout.engine=vllm"), "Set rollout.importance_cap"),
+        ((f"rollout.engine={COPYING}", "rollout.overlap=2"), "rollout.overlap"),
+        (("rollout.merge_adapters=false", "model.lora_rank=4"), "which rollout.engine=transformers cannot take"),
+        ((f"rollout.engine={COPYING}", "rollout.servers=[http://host:8000]"), "cannot sample on rollout.servers"),
+        (("rollout.tensor_model_parallel_size=2",), "over GPUs, which rollout.engine=transformers cannot. Leave the"),
+        (("rollout.importance_cap=2",), "samples with the trained weights themselves"),
         (
-            "def __init__",
-            "returns_support = True\n\n    def __init__",
-            ("rollout.top_p=0.8",),
-            "Parrot must return the tokens that rollout.top_p=0.8 and rollout.top_k=",
+            (f"rollout.engine={COPYING}", "rollout.top_p=0.8"),
+            "cannot train with rollout.top_p=0.8 and rollout.top_k=",
         ),
+        (("rollout.engine=vllm", "rollout.top_p=0.9"), "top_p=0.9 alone: set rollout.top_k too"),
+        (
+            ("rollout.engine=vllm", "rollout.top_k=20", "rollout.servers=[http://one:8000]"),
+            "servers do not return the tokens that",
+        ),
+        (("rollout.engine=sglang",), "or your own as module:Class; got 'sglang'"),
+        (("rollout.engine=json:JSONDecoder",), "must be a subclass of"),
+        (("rollout.engine=no_such_module:Engine",), "No module named"),
     ],
 )
-def test_an_engine_that_returns_something_else_is_named(
-    old: str, new: str, setting: tuple[str, ...], message: str, train: Train
+def test_settings_that_do_not_fit_the_engine_are_refused(
+    settings: tuple[str, ...], message: str, small_config: MakeConfig, tmp_path: Path
 ) -> None:
-    """Else the run would go on without the effect of the setting."""
-    result = train(OWN_ENGINE.replace(old, new), *setting)
-    assert result.exit_code == 2
-    assert message in result.stderr
+    with pytest.raises(ValueError, match=re.escape(message)):
+        check_engine(small_config(tmp_path, *settings))
 
 
-def test_an_empty_response_has_a_mean_log_probability(train: Train) -> None:
-    source = OWN_ENGINE.replace("prompt, tokens, logps)", "prompt, tokens * (_ % 2), logps * (_ % 2))")
-    result = train(source, "exploration.adv_estimator=unlikeliness")
-    assert result.exit_code == 0, result.stderr
+ONE = Rollout([1], [5, 6], "", [-1.0, -2.0])
 
 
-def test_an_engine_that_returns_too_few_responses_is_named(train: Train, tmp_path: Path) -> None:
-    """Else every later response would be scored for another question."""
-    trained = train(OWN_ENGINE.rstrip() + "[1:]\n")
-    engine = f"rollout.engine={tmp_path}/engine_of_{tmp_path.name}.py:Parrot"
-    evaluated = call(cli.main, "eval", "toy", "--data", "toy:test", "--out", str(tmp_path / "eval"), engine)
-    for result in (trained, evaluated):
-        assert result.exit_code == 2
-        assert "rollout.engine: Parrot must return" in result.stderr
-    assert not any(path.stat().st_size for path in (tmp_path / "eval").glob("*.jsonl"))
+@pytest.mark.parametrize(
+    ("other", "setting", "message"),
+    [
+        ([], "rollout.n=2", "must return 2 rollouts for each of 1 prompts, 2 in all; got 1"),
+        ([ONE._replace(logps=[-1.0])], "rollout.n=2", "a log-probability for each token"),
+        ([ONE._replace(logps=None)], "rollout.n=2", "for all rollouts or for none"),
+        ([ONE], "rollout.top_p=0.8", "must return the tokens that rollout.top_p=0.8 and rollout.top_k="),
+    ],
+)
+def test_responses_that_lack_something_are_refused(
+    other: list[Rollout], setting: str, message: str, shared_policy: Policy, small_config: MakeConfig
+) -> None:
+    """Else the run would go on without the effect of the setting, or score responses for another question."""
+    engine = TransformersEngine(shared_policy, 64)
+    with pytest.raises(ValueError, match=f"rollout.engine: TransformersEngine .*{message}"):
+        check_complete(engine, checked(engine, [ONE, *other], 1, 2), small_config(Path("unused"), setting))
+
+
+@pytest.mark.parametrize("setting", ["rollout.importance_cap=2.0", "exploration.adv_estimator=unlikeliness"])
+def test_settings_that_read_log_probabilities_need_them(
+    setting: str, shared_policy: Policy, small_config: MakeConfig
+) -> None:
+    engine, config = TransformersEngine(shared_policy, 64), small_config(Path("unused"), setting)
+    check_complete(engine, [ONE], config)
+    with pytest.raises(ValueError, match=f"must return logps, which {setting} reads; got None"):
+        check_complete(engine, [ONE._replace(logps=None)], config)

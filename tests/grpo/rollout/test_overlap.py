@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from copying_engine import NAME, CopyingEngine
-from grpo_runs import MakeConfig, MakeOverrides, assert_same_run, invoke, rows
+from grpo_runs import MakeConfig, assert_same_run, rows
 
 from outcome_rl import Explorer
 from outcome_rl.grpo.model.policy import Policy
@@ -114,26 +114,3 @@ def test_an_engine_that_dies_loses_no_count(
         train(config)
     train(config)
     assert_same_run(config.run_dir, overlapped)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (("rollout.overlap=1", "rollout.importance_cap=2"), "choose another rollout.engine, such as vllm"),
-        (("rollout.overlap=1", "rollout.engine=vllm"), "Set rollout.importance_cap"),
-        ((*OVERLAP, "rollout.overlap=2"), "rollout.overlap"),
-        (("rollout.merge_adapters=false", "model.lora_rank=4"), "which rollout.engine=transformers cannot take"),
-        ((*OVERLAP, "rollout.servers=[http://host:8000]"), "cannot sample on rollout.servers"),
-        (("rollout.tensor_model_parallel_size=2",), "over GPUs, which rollout.engine=transformers cannot. Leave the"),
-        (("rollout.importance_cap=2",), "samples with the trained weights themselves"),
-        (("rollout.engine=sglang",), "or your own as module:Class; got 'sglang'"),
-        (("rollout.engine=json:JSONDecoder",), "must be a subclass of"),
-        (("rollout.engine=no_such_module:Engine",), "No module named"),
-    ],
-)
-def test_what_does_not_fit_is_refused(
-    settings: tuple[str, ...], message: str, small: MakeOverrides, tmp_path: Path
-) -> None:
-    result = invoke("--config", "toy", *small(tmp_path), *settings)
-    assert result.exit_code == 2
-    assert message in result.stderr

@@ -54,16 +54,6 @@ def test_uniforms_of_neighbouring_seeds_and_steps_are_uniform_and_uncorrelated()
         assert abs(correlation) < 5 / left.numel() ** 0.5
 
 
-def test_draws_follow_the_softmax() -> None:
-    logits = torch.tensor([0.0, 2.0, -1.0, float("-inf"), 1.0])
-    n = 40_000
-    tokens = draw(logits[None], uniforms(range(n), 1)[:, 0], torch.zeros(n, dtype=torch.int64))
-    observed = torch.bincount(tokens, minlength=5) / n
-    probabilities = logits.softmax(dim=0)
-    assert observed[3] == 0
-    assert ((observed - probabilities).abs() <= 5 * (probabilities * (1 - probabilities) / n).sqrt()).all()
-
-
 def test_a_token_of_probability_zero_is_never_drawn() -> None:
     logits = torch.full((3, 4), float("-inf"))
     logits[:, 1] = 0.0

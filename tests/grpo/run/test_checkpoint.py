@@ -4,8 +4,6 @@ import errno
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -98,50 +96,6 @@ def test_contents_that_cannot_be_written_leave_nothing_behind(error: Exception, 
     assert names(tmp_path) == ["global_step_1"]
 
 
-def test_an_interruption_leaves_nothing_behind(tmp_path: Path) -> None:
-    def interrupted(folder: Path) -> None:
-        fill_with("two")(folder)
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        write_checkpoint(tmp_path, 2, interrupted, keep=1)
-    assert names(tmp_path) == []
-
-
-@pytest.mark.parametrize(
-    "write",
-    [
-        "safetensors.torch.save_file({'a': torch.zeros(100000)}, folder / 'a.safetensors')",
-        "torch.save(torch.zeros(100000), folder / 'a.pt')",
-        "counts.save(folder / 'counts.safetensors')",
-        "(folder / 'a.json').write_text('a' * 400000)",
-    ],
-    ids=["safetensors", "torch", "counts", "text"],
-)
-def test_every_kind_of_file_that_cannot_be_written_is_reported(write: str, tmp_path: Path) -> None:
-    """Limit files to 100 kB: a real failure, for which each library raises its own exception."""
-    write_checkpoint(tmp_path, 1, fill_with("one"), keep=1)
-    script = f"""
-import resource, sys, safetensors.torch, torch
-from pathlib import Path
-from outcome_rl.grpo.run.checkpoint import write_checkpoint
-from outcome_rl_kernels import OutcomeCounts
-counts = OutcomeCounts()
-counts.observe(torch.arange(10000), torch.arange(10000) + 1)
-def fill(folder):
-    {write}
-resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-try:
-    write_checkpoint(Path(sys.argv[1]), 2, fill, keep=1)
-except OSError as error:
-    print(error)
-"""
-    result = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True)
-    assert result.stdout.startswith("checkpoint at step 2 failed: ")
-    assert result.stdout.endswith(f"the last good one is {tmp_path / 'global_step_1'}\n")
-    assert names(tmp_path) == ["global_step_1"]
-
-
 def test_a_kill_while_an_old_one_is_removed_leaves_no_half_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,17 +119,10 @@ def test_a_kill_while_an_old_one_is_removed_leaves_no_half_of_it(
     assert names(tmp_path) == ["global_step_2", "global_step_3"]
 
 
-@pytest.mark.parametrize("content", ["{", "", None])
-def test_a_damaged_state_says_what_to_do(content: str | None, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_says_what_to_do(tmp_path: Path) -> None:
     place = write_checkpoint(tmp_path, 1, fill_with("one"), keep=1)
-    (place / "state.json").unlink()
-    if content is not None:
-        (place / "state.json").write_text(content)
-    with pytest.raises(ValueError, match=r"state\.json is (damaged|missing).*remove this checkpoint to start again"):
-        read_state(place)
-    place = write_checkpoint(tmp_path, 2, fill_with("two"), keep=2)
-    (place / "model" / "weights").write_text("twp")
-    with pytest.raises(ValueError, match=r"model/weights is damaged .* to continue from global_step_1$"):
+    (place / "state.json").write_text("{")
+    with pytest.raises(ValueError, match=r"state\.json is damaged.*remove this checkpoint to start again"):
         read_state(place)
 
 
@@ -213,20 +160,6 @@ def test_a_checkpoint_removed_by_hand_is_not_the_best(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, 2, fill_with("two"), keep=1)
     mark_best(tmp_path, {"pass@1": (1, 0.9), "pass@8": (2, 0.5)})
     assert list(read_best(tmp_path)) == ["pass@8"]
-
-
-def test_a_kill_while_the_best_are_marked_leaves_the_old_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_checkpoint(tmp_path, 1, fill_with("one"), keep=1)
-    mark_best(tmp_path, {"pass@1": (1, 0.5)})
-    before = read_best(tmp_path)
-
-    def killed(*paths: Path) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("outcome_rl.files.atomic.os.replace", killed)
-    with pytest.raises(KeyboardInterrupt):
-        mark_best(tmp_path, {"pass@1": (1, 0.7)})
-    assert read_best(tmp_path) == before
 
 
 def test_a_model_is_found_by_run_checkpoint_or_folder(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:

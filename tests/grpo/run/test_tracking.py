@@ -14,7 +14,6 @@ import pytest
 from grpo_runs import MakeConfig
 
 from outcome_rl.grpo.config.schema import TrainConfig
-from outcome_rl.grpo.parts import build
 from outcome_rl.grpo.run.run_log import RunLog, set_aside
 from outcome_rl.grpo.run.tracking import check_loggers, open_trackers
 from outcome_rl.grpo.trainer import train
@@ -102,10 +101,13 @@ def test_a_continued_run_is_the_same_run_and_a_new_one_is_not(
     assert {opened["resume"] for opened in kept.opened} == {"allow"}
 
 
-def test_a_whole_run_is_tracked(service: tuple[str, Service], small_config: MakeConfig, tmp_path: Path) -> None:
+def test_a_whole_run_is_tracked_and_prints_nothing(
+    service: tuple[str, Service], small_config: MakeConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     name, kept = service
     config = small_config(tmp_path, f"trainer.logger=[{name}]", "trainer.total_training_steps=2", "data.test_files=[]")
     train(config)
+    assert capsys.readouterr().out == ""
     rows = [json.loads(line) for line in (config.run_dir / "metrics.jsonl").read_text().splitlines()]
     sent = [(one, step) for one, step in kept.logged if "outcomes/correct_rate" in one]
     assert [{**one, "step": step} for one, step in sent] == rows
@@ -113,23 +115,6 @@ def test_a_whole_run_is_tracked(service: tuple[str, Service], small_config: Make
     rows = [json.loads(line) for line in (config.run_dir / "samples.jsonl").read_text().splitlines()]
     assert [one["samples"] for one, _ in kept.logged if "samples" in one] == [rows]
     assert {row["outcome"] is None for row in rows if row["key"] == "0" * 16} <= {True}
-
-
-def test_a_quiet_run_prints_nothing(
-    small_config: MakeConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    data = ("data.val_files=[]", "data.test_files=[]")
-    train(small_config(tmp_path, *data, "trainer.total_training_steps=1", "trainer.logger=[]"))
-    assert capsys.readouterr().out == ""
-
-
-@pytest.mark.parametrize("name", ["tensorboard", "wandb", "trackio"])
-def test_a_missing_package_is_reported_before_the_model_is_loaded(
-    name: str, small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("outcome_rl.grpo.run.tracking.find_spec", lambda module: None)
-    with pytest.raises(ValueError, match=rf"trainer\.logger names '{name}', .*: pip install {name}, or leave it out"):
-        build(small_config(tmp_path, f"trainer.logger=[console,{name}]", "model.path=no/such/model"))
 
 
 def test_a_folder_named_like_a_package_is_not_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

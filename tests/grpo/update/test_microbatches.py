@@ -12,30 +12,39 @@ from outcome_rl.grpo.types import Sample
 from outcome_rl.grpo.update.updater import Updater
 
 ALL = "actor.ppo_micro_batch_size_per_gpu=100"
+BY_TOKENS = ("actor.use_dynamic_bsz=true", "actor.ppo_max_token_len_per_gpu=32")
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "loss_agg_mode", "answer_mask_mode"),
     [
-        ("actor.use_prefix_grouper=false",),
-        ("actor.ppo_micro_batch_size_per_gpu=1",),
-        ("actor.ppo_micro_batch_size_per_gpu=2",),  # parts a group: its prompt is computed in both parts
-        ("actor.use_dynamic_bsz=true", "actor.ppo_max_token_len_per_gpu=32"),
-        ("actor.use_dynamic_bsz=true", "actor.ppo_max_token_len_per_gpu=32", "actor.use_prefix_grouper=false"),
+        (("actor.use_prefix_grouper=false",), "token-mean", "all"),
+        (("actor.ppo_micro_batch_size_per_gpu=1",), "token-sum", "policy"),
+        # Parts a group: its prompt is computed in both parts.
+        (("actor.ppo_micro_batch_size_per_gpu=2",), "seq-mean-token-sum", "bonus"),
+        (BY_TOKENS, "seq-mean-token-mean", "all"),
+        ((*BY_TOKENS, "actor.use_prefix_grouper=false"), "seq-mean-token-sum-norm", "none"),
     ],
     ids=["own prompts", "one by one", "pairs", "by tokens", "by tokens, own prompts"],
 )
 def test_packing_changes_nothing(
-    settings: tuple[str, ...], base: Policy, grouped: list[Sample], make_config: MakeConfig
+    settings: tuple[str, ...],
+    loss_agg_mode: str,
+    answer_mask_mode: str,
+    base: Policy,
+    grouped: list[Sample],
+    make_config: MakeConfig,
 ) -> None:
     """Compare one packed row with shared prompts with several rows, and with rows without sharing."""
+    modes = (f"actor.loss_agg_mode={loss_agg_mode}", f"exploration.answer_mask_mode={answer_mask_mode}")
     several = ("actor.loss_mode=gspo", "actor.ppo_epochs=2", "actor.entropy_coeff=0.01", "actor.optim.lr=1e-6")
     found = []
     for more in ((ALL,), settings):
-        updater = Updater(clone(base), make_config(*several, *more), total_steps=10)
+        updater = Updater(clone(base), make_config(*several, *modes, *more), total_steps=10)
         found += [updater, updater.step(grouped)]
     assert_same_update(*found)
     assert found[1]["actor/ratio_mean"] != 1
+    assert found[1]["actor/kl"] > 0
 
 
 def test_padding_instead_of_packing_changes_nothing(

@@ -1,14 +1,12 @@
 """Tokens without a gradient reach neither the lm_head nor, with their response, the model; the gradient stays."""
 
-import copy
-from collections.abc import Callable
+import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from grpo_runs import in_float64, scored_batch
+from grpo_runs import MakeConfig, clone, in_float64, plain_logps, scored_batch, with_logps
 
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.model.policy import Policy
@@ -16,7 +14,6 @@ from outcome_rl.grpo.types import Sample
 from outcome_rl.grpo.update.microbatches import UpdateBatch
 from outcome_rl.grpo.update.updater import Updater
 
-MakeConfig = Callable[..., TrainConfig]
 FRACTIONS = ("perf/lm_head_token_fraction", "perf/model_token_fraction")
 DEAD = (1, 4, 5)
 
@@ -45,7 +42,7 @@ def updated(
     base: Policy, config: TrainConfig, batch: list[Sample], *, every_token: bool, before: list[Sample] | None = None
 ) -> tuple[Updater, dict[str, float], list[int]]:
     """Update a copy of the policy; return its metrics and the numbers of tokens that passed through the body."""
-    policy, passed = Policy(copy.deepcopy(base.model), base.tokenizer), []
+    policy, passed = clone(base), []
     updater = Updater(policy, config, total_steps=10)
     if before is not None:
         updater.step(before)
@@ -127,13 +124,9 @@ def test_a_batch_without_a_gradient_still_moves_by_momentum(
 def test_engine_logps_belong_to_the_computed_tokens(base: Policy, batch: list[Sample], make_config: MakeConfig) -> None:
     """Importance weights of an engine that is off by log 2 everywhere: no token gets the weight of another."""
     config = make_config("actor.kl_loss_coef=0", "rollout.engine=vllm", "rollout.importance_cap=3")
-    seen: dict[int, Any] = {}
-    for row, sample in enumerate(batch):
-        ids = torch.tensor([[*sample.rollout.prompt_ids, *sample.rollout.token_ids]])
-        with torch.no_grad():
-            logps = torch.log_softmax(base.model(ids).logits[0, len(sample.rollout.prompt_ids) - 1 : -1], dim=-1)
-        seen[row] = logps.gather(1, ids[0, len(sample.rollout.prompt_ids) :, None])[:, 0] - torch.tensor(2.0).log()
-    sampled = [replace(s, rollout=s.rollout._replace(logps=seen[row].tolist())) for row, s in enumerate(batch)]
+    with torch.no_grad():
+        logps = plain_logps(base, batch, temperature=1.0)
+    sampled = with_logps(batch, [(own - math.log(2)).tolist() for own in logps])
     _, metrics, _ = updated(base, config, sampled, every_token=False)
     assert metrics["rollout/importance_mean"] == pytest.approx(2, rel=1e-4)
     assert metrics["rollout/logp_diff_max"] == pytest.approx(0.693147, rel=1e-4)
