@@ -11,7 +11,6 @@ first use, unless it was built from other sources. `OUTCOME_RL_NATIVE=0` switche
 import ctypes
 import logging
 import os
-from collections.abc import Mapping
 from functools import cache
 from hashlib import sha256
 from importlib.util import find_spec
@@ -38,6 +37,7 @@ _DTYPES: dict[str, _Dtypes] = {
     "linear_logprobs": _ROWS,
     "OutcomeCounts": {"triton": (torch.int64,)},
 }
+_IN_NUMPY = ("OutcomeCounts",)  # ops whose reference runs on the CPU only
 
 _PATH = Path(__file__).with_name("_native.so")
 _SOURCES = Path(__file__).parents[2] / "kernels" / "csrc"  # in a checkout
@@ -67,32 +67,24 @@ class Choice(NamedTuple):
     reason: str
 
 
-def choose(
-    op: str,
-    impl: Impl,
-    device: torch.device,
-    dtype: torch.dtype | None = None,
-    obstacles: Mapping[Backend, str] | None = None,
-) -> Choice:
+def choose(op: str, impl: Impl, device: torch.device, dtype: torch.dtype | None = None) -> Choice:
     """Return the implementation that a call runs with, and the reason in words.
 
     Args:
         op: name of the public function or class.
         impl: the caller's choice.
         device, dtype: device and dtype of the call's tensors; None where the dtype does not matter.
-        obstacles: why the op itself rules out some implementations for this call.
 
     Raises:
         ValueError: `impl` is unknown or cannot run here, or no implementation can.
     """
-    obstacles = obstacles or {}
     check_choice("impl", impl, _IMPLS)
     wanted: Backend = ("native" if device.type == "cpu" else "triton") if impl == "auto" else impl
-    obstacle = _obstacle(op, wanted, device, dtype) or obstacles.get(wanted)
+    obstacle = _obstacle(op, wanted, device, dtype)
     if obstacle is None:
         found = "the native library is available" if wanted == "native" else f"Triton runs on {device}"
         return Choice(wanted, found if impl == "auto" else "asked for")
-    if impl == "auto" and "reference" not in obstacles:
+    if impl == "auto" and _obstacle(op, "reference", device, dtype) is None:
         if obstacle == _missing(wanted, device):
             _say_once(obstacle)
         return Choice("reference", obstacle)
@@ -166,7 +158,7 @@ def aligned(tensor: Tensor) -> Tensor:
 
 def _obstacle(op: str, impl: Backend, device: torch.device, dtype: torch.dtype | None) -> str | None:
     if impl == "reference":
-        return None
+        return f"it counts on the CPU, not on '{device}'" if op in _IN_NUMPY and device.type != "cpu" else None
     if impl not in _DTYPES[op]:
         return f"it has no {impl} implementation"
     if impl == "native" and device.type != "cpu":

@@ -38,14 +38,6 @@ def test_what_cannot_run_says_why(monkeypatch: pytest.MonkeyPatch, op: str, impl
         choose(op, impl, CPU, torch.float64)
 
 
-def test_an_op_may_rule_out_implementations() -> None:
-    assert choose("policy_loss", "auto", CPU, obstacles={"native": "too small"})[0] == "reference"
-    with pytest.raises(ValueError, match=r"policy_loss\(impl='reference'\) cannot run: too slow\. Use impl='auto'"):
-        choose("policy_loss", "reference", CPU, obstacles={"reference": "too slow"})
-    with pytest.raises(ValueError, match=r"OutcomeCounts cannot run on device='cpu': .*\. Use device='cpu'"):
-        choose("OutcomeCounts", "auto", CPU, obstacles={"reference": "too slow"})
-
-
 @needs_native
 def test_every_op_names_its_implementation_and_dtypes() -> None:
     found = implementations()

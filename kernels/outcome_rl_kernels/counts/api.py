@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.backends import Backend, Impl, aligned, choose
+from outcome_rl_kernels.backends import Impl, aligned, choose
 from outcome_rl_kernels.checks import check_like, check_tensor
 from outcome_rl_kernels.counts.cpu import NumpyTable
 from outcome_rl_kernels.counts.snapshot import (
@@ -75,10 +75,7 @@ class OutcomeCounts:
             raise TypeError(f"rule must be a str, such as OUTCOME_RULE; got {type(rule).__name__}")
         self.device = _chosen_device(device)
         self.rule = rule
-        on_cpu_only: dict[Backend, str] = {}
-        if self.device.type != "cpu":
-            on_cpu_only = {"reference": f"it counts on the CPU, not on '{self.device}'"}
-        self.impl, self.impl_reason = choose("OutcomeCounts", impl, self.device, obstacles=on_cpu_only)
+        self.impl, self.impl_reason = choose("OutcomeCounts", impl, self.device)
         self._capacity = _check_capacity(capacity)
         self.table = self._new_table()
         self.lock = threading.RLock()  # held by every method, and by `group_advantages` between its calls
