@@ -9,7 +9,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from outcome_rl_kernels import PolicyLossOutput
+from outcome_rl_kernels import PolicyLossOutput, linear_policy_loss
 from outcome_rl_kernels.backends import native_obstacle, triton_obstacle
 from outcome_rl_kernels.loss.inputs import token_batch
 from outcome_rl_kernels.loss.reference import capped
@@ -55,6 +55,13 @@ OPTIONAL = ("bonuses", "answer_mask", "ref_logps", "old_logps", "rollout_weights
 ABSENT = st.sets(st.sampled_from(OPTIONAL))
 CASES = {"seed": st.integers(0, 1000), "chosen": SETTINGS, "absent": ABSENT, "packed": st.booleans()}  # of `make_case`
 WANTS = st.sets(st.sampled_from(["hidden", "weight", "bias"]))
+ROWS = st.sampled_from(["contributing", "active", "all", "indices", "all indices"])  # of `rows_argument`
+LINEAR_CASES = CASES | {  # of `check_linear_loss`
+    "wants": WANTS,
+    "rows": ROWS,
+    "chunk_rows": st.sampled_from([None, 1, 4]),
+    "fp32_logits": st.booleans(),
+}
 
 
 def misaligned(tensor: Tensor) -> Tensor:
@@ -119,6 +126,14 @@ class Case(NamedTuple):
         """The logits of the operands, rounded once."""
         exact = {name: value.double() for name, value in self.operands.items()}
         return torch.nn.functional.linear(exact["hidden"], exact["weight"], exact.get("bias")).to(dtype)
+
+    def moved(self, device: str) -> "Case":
+        """The case on a device."""
+        parts = (
+            {name: value.to(device) if isinstance(value, Tensor) else value for name, value in values.items()}
+            for values in self
+        )
+        return Case(*parts)
 
     def batch(self, dtype: torch.dtype, **settings: Any) -> TokenBatch:
         """The inputs as formulas take them, for operands of a dtype."""
@@ -236,6 +251,39 @@ def check_loss(
     assert_as_exact(ours, eager, truth, arguments["token_loss"], nudged)
     assert_same_tokens(output, plain, exact)
     return truth
+
+
+def rows_argument(kind: str, mask: Tensor) -> Any:
+    """`rows` of a loss: by name, or as indices, of the mask or of all tokens."""
+    if kind == "indices":
+        return mask.flatten().nonzero()[:, 0]
+    return torch.arange(mask.numel(), device=mask.device) if kind == "all indices" else kind
+
+
+def check_linear_loss(
+    impl: str,
+    dtype: torch.dtype,
+    chosen: Any,
+    wants: set[str],
+    rows: str,
+    chunk_rows: int | None,
+    fp32_logits: bool,
+    device: str = "cpu",
+    **drawn: Any,
+) -> None:
+    """Compare `linear_policy_loss` as `check_loss` does, whatever the rows and chunks."""
+    case = make_case(dtype=dtype, chosen=chosen, **drawn).moved(device)
+    bytes_a_row = V * (4 + dtype.itemsize if fp32_logits and dtype.itemsize == 2 else dtype.itemsize)
+    workspace = None if chunk_rows is None else chunk_rows * bytes_a_row
+    given_rows = rows_argument(rows, case.inputs["mask"])
+    if rows == "all":  # which needs finite hidden states of masked tokens
+        case.operands["hidden"] = case.operands["hidden"].nan_to_num()
+    fast = {"impl": impl, "workspace_bytes": workspace, "fp32_logits": fp32_logits}
+    truth = check_loss(linear_policy_loss, case, dtype, wants, chosen | {"rows": given_rows}, **fast)
+    if rows != "active":
+        arguments = case.inputs | chosen | {"rows": "active"}
+        active = run(linear_policy_loss, case.operands, torch.float64, wants, **arguments)[1]
+        assert_as_exact(truth, active, active)
 
 
 def assert_as_exact(

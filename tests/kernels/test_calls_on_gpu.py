@@ -94,6 +94,16 @@ def test_the_linear_loss_waits_for_the_number_of_rows_alone(
     assert large_copies(ledger) == []  # up to eight chunks the sum of the weight's gradient has its own dtype
 
 
+@pytest.mark.parametrize(("rows", "waits"), [("contributing", ["nonzero"]), ("all", [])])
+def test_a_sampled_backward_pass_waits_for_nothing_more(rows: Any, waits: list[str]) -> None:
+    leaves = operands()
+
+    def call(ledger: Ledger) -> None:
+        linear_policy_loss(**leaves, **inputs(), rows=rows, sample_below=1e-2).loss.backward()
+
+    assert ledger_of(call).waits == waits
+
+
 @pytest.mark.parametrize("options", SETTINGS, ids=["default", "KL and entropy", "sequences", "dual clip"])
 @pytest.mark.parametrize("inplace", [False, True])
 def test_the_loss_from_logits_waits_for_nothing_and_copies_nothing(options: dict[str, Any], inplace: bool) -> None:

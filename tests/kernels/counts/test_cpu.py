@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loss_cases import misaligned
 from splitmix import MASK, mix64, outcome_with_hash, unmix64
+from stopped_calls import stopped_at
 
 from outcome_rl_kernels import group_advantages
+from outcome_rl_kernels.counts import cpu
 from outcome_rl_kernels.counts.api import OutcomeCounts
 from outcome_rl_kernels.counts.cpu import NumpyTable
 
@@ -81,7 +83,7 @@ def test_a_call_that_is_stopped_at_any_line_has_counted_all_or_nothing(batches) 
         questions, outcomes = torch.tensor(batch, dtype=torch.int64).reshape(-1, 2).unbind(1)
         questions, outcomes = questions + 3 * (step % 2), outcomes[:, None]
         rows = list(zip(questions.tolist(), outcomes.flatten().tolist(), strict=True))
-        stopped = stopped_at(line, counts.observe, questions, outcomes)
+        stopped = stopped_at(line, cpu, counts.observe, questions, outcomes)
         if not stopped or counts.total() > oracle.total():
             oracle.update(rows)
         assert counts.lookup(questions, outcomes).flatten().tolist() == [oracle[row] for row in rows]
@@ -90,29 +92,6 @@ def test_a_call_that_is_stopped_at_any_line_has_counted_all_or_nothing(batches) 
     asked = torch.arange(10)
     visits = [sum(n for (q, _), n in oracle.items() if q == question) for question in range(10)]
     assert counts.history(asked).visits.tolist() == visits
-
-
-def stopped_at(line, call, *arguments):
-    """Call, and raise KeyboardInterrupt before the given line of the table's code; say whether the call was stopped."""
-    left = line
-
-    def trace(frame, event, _):
-        nonlocal left
-        if not frame.f_code.co_filename.endswith("counts/cpu.py"):
-            return None
-        left -= event == "line"
-        if left == 0:
-            raise KeyboardInterrupt
-        return trace
-
-    sys.settrace(trace)
-    try:
-        call(*arguments)
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(None)
-    return False
 
 
 OUT_OF_MEMORY = """

@@ -5,10 +5,8 @@ then provoked by loads that are as stale as the protocol allows a GPU's to be.
 """
 
 import random
-import sys
 from collections import Counter
 from itertools import count
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -19,6 +17,7 @@ from hypothesis import strategies as st
 pytest.importorskip("triton", reason="Triton has no build for this platform")
 
 from splitmix import outcome_with_hash
+from stopped_calls import stopped_at
 
 from outcome_rl_kernels import OutcomeCounts, group_advantages
 from outcome_rl_kernels.counts import triton as table_module
@@ -141,40 +140,16 @@ def test_a_call_that_is_stopped_at_any_line_counts_all_or_nothing() -> None:
     for line in count(1):
         counts, oracle = new_counts(capacity=2**10), Counter(first)  # growth would drop claims
         counts.observe(*columns(first))
-        ended = observe_until(line, counts, stopped)
+        was_stopped = stopped_at(line, table_module, counts.observe, *columns(stopped))
         if counts.total() > len(first):
             oracle.update(stopped)
         for batch in (third, stopped):
             assert counts.observe(*columns(batch)).tolist() == [oracle[pair] for pair in batch], line
             oracle.update(batch)
         assert as_dict(counts.items()) == oracle
-        if ended:
+        if not was_stopped:
             break
     assert line > 40
-
-
-def observe_until(line: int, counts: OutcomeCounts, pairs: list[Pair]) -> bool:
-    """Stop at a line of the table's own file, as Ctrl-C may; return whether the call ended before."""
-    left = line
-
-    def trace(frame: FrameType, event: str, _: object) -> Any:
-        nonlocal left
-        if frame.f_code.co_filename != table_module.__file__:
-            return None
-        left -= event == "line"
-        if event == "line" and left == 0:
-            raise KeyboardInterrupt
-        return trace
-
-    tracer = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        counts.observe(*columns(pairs))
-    except KeyboardInterrupt:
-        return False
-    finally:
-        sys.settrace(tracer)
-    return True
 
 
 # --- room ---

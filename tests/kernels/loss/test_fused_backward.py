@@ -75,16 +75,6 @@ def test_the_gradient_of_the_weight_is_given_away_rather_than_copied(factor: flo
     assert places == [leaf.grad.data_ptr()]
 
 
-def test_the_gradient_over_the_logits_is_the_logits() -> None:
-    g = torch.Generator().manual_seed(0)
-    logits = torch.randn(2, 5, V, generator=g).requires_grad_()
-    activations, places = logits * 1, []
-    activations.register_hook(lambda gradient: places.append(gradient.data_ptr()))
-    arguments = torch.randint(V, (2, 5), generator=g), torch.ones(2), torch.ones(2, 5, dtype=torch.bool)
-    policy_loss(activations, *arguments, inplace=True).loss.backward()
-    assert places == [activations.data_ptr()]
-
-
 @pytest.mark.parametrize("which", OPERATORS)
 def test_second_derivatives_are_refused(which: str) -> None:
     leaf, loss = leaf_and_loss(which)

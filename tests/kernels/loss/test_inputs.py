@@ -8,24 +8,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loss_cases import ABSENT, SETTINGS, make_case
+from loss_cases import batch_of as packed
 from torch import Tensor
 
 from outcome_rl_kernels.loss.aggregate import sum_active
-from outcome_rl_kernels.loss.inputs import SCHEMA, batch_of, flat, token_batch
+from outcome_rl_kernels.loss.inputs import SCHEMA, batch_of, flat
 from outcome_rl_kernels.loss.ratios import mean_by_sequence
 from outcome_rl_kernels.loss.row_kernels_cpu import CpuStatistics
 from outcome_rl_kernels.loss.types import LossSettings, TokenBatch, joined, map_tensors, select
 
 F64 = torch.float64
-
-
-def packed(lengths: list[int], **inputs: Any) -> TokenBatch:
-    """Sequences of these lengths, with an advantage of 1 each."""
-    count = sum(lengths)
-    cu_seqlens = torch.tensor([0, *lengths]).cumsum(0)
-    mask = torch.ones(count, dtype=torch.bool)
-    arguments = {"labels": torch.arange(count), "mask": mask, "advantages": torch.ones(count), "cu_seqlens": cu_seqlens}
-    return token_batch(torch.empty(0, dtype=F64), **(arguments | inputs))[0]
 
 
 def tensors(batch: TokenBatch) -> list[Tensor]:
@@ -80,7 +72,9 @@ def test_sums_leave_inactive_tokens_out() -> None:
 
 
 def test_parts_of_a_batch_and_the_whole() -> None:
-    batch = packed([5], old_logps=torch.zeros(5), token_loss="gspo", rollout_weights=torch.rand(5))
+    batch = packed(
+        [5], labels=torch.arange(5), old_logps=torch.zeros(5), token_loss="gspo", rollout_weights=torch.rand(5)
+    )
     chosen = select(batch, torch.tensor([4, 0]))
     assert chosen.labels.tolist() == [4, 0]
     assert chosen.ref_logps is None

@@ -263,20 +263,6 @@ def test_top_entropy_keeps_the_share_with_the_highest_entropy() -> None:
             top_entropy("ppo", share)
 
 
-@needs_native
-@pytest.mark.parametrize("name", ["ppo", "vespo"])
-def test_near_policy_in_chunks(name: str) -> None:
-    case = make_case(3, torch.float32, {"token_loss": name})
-    noise = torch.randn(case.inputs["old_logps"].shape, generator=torch.Generator().manual_seed(0))
-    mu = case.inputs["old_logps"] + 0.3 * noise
-    loss, found = near_policy(name, 0.05), []
-    for impl in ("native", "reference"):
-        given = case.inputs | {"rollout_logps": mu, "token_loss": loss, "workspace_bytes": 5 * V * 4}
-        found.append(run(linear_policy_loss, case.operands, torch.float32, {"hidden", "weight"}, impl=impl, **given)[1])
-    for value, expected in zip(*(values.values() for values in found), strict=True):
-        torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize("loss", [top_entropy("ppo", 0.5), near_policy("ppo", 0.1)])
 def test_selections_of_no_token(loss: TokenLoss) -> None:
     hidden, weight = torch.zeros(2, 3, H, requires_grad=True), torch.zeros(V, H)
@@ -355,7 +341,6 @@ def test_a_loss_of_entropies_alone() -> None:
         torch.testing.assert_close(own[name], value)
 
 
-@pytest.mark.parametrize("impl", ["reference", pytest.param("native", marks=needs_native)])
 @pytest.mark.parametrize(
     ("own", "error", "message"),
     [
@@ -369,10 +354,10 @@ def test_a_loss_of_entropies_alone() -> None:
         (3, TypeError, "token_loss .*got int"),
     ],
 )
-def test_what_an_own_loss_must_not_do(own: Any, error: type[Exception], message: str, impl: str) -> None:
+def test_what_an_own_loss_must_not_do(own: Any, error: type[Exception], message: str) -> None:
     case = make_case(0, torch.float32, {})
     with pytest.raises(error, match=message):
-        run(linear_policy_loss, case.operands, torch.float32, {"hidden"}, **case.inputs, token_loss=own, impl=impl)
+        run(linear_policy_loss, case.operands, torch.float32, {"hidden"}, **case.inputs, token_loss=own)
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 # One logit; odd ones; around the blocks of one-pass kernels: 1024 where unaligned, 2048 in float32, 4096 in half
 # precision, twice as many for rows longer than 8192; around larger ones; real vocabularies, one of them odd.
 VOCABULARIES = [1, 2, 13, 1023, 1025, 2032, 2048, 2064, 4112, 8191, 8193, 8208, 16384, 16400, 50257, 152064]
-SOME_VOCABULARIES = VOCABULARIES if DEVICE == "cuda" else [13, 2064, 50257]  # the interpreter takes seconds for a row
+SOME_VOCABULARIES = VOCABULARIES if DEVICE == "cuda" else [13, 2064, 8209]  # the interpreter takes a second for a row
 
 # NumPy, which interprets, warns where a GPU silently overflows to the wanted infinity.
 pytestmark = [
@@ -175,7 +175,7 @@ def by_triton(logits: Tensor, batch: TokenBatch, grad: Tensor | None) -> dict[st
     return {"losses": losses, "logps": logps, "entropies": entropies}
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30 if DEVICE == "cuda" else 12, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     dtype=st.sampled_from(DTYPES),
@@ -237,11 +237,9 @@ def of_certain_labels(**columns: Any) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("bound", [0.8, 1.2])
 def test_derivatives_at_ties_are_those_of_autograd(bound: float) -> None:
     """Ratios one ulp apart around a bound, with advantages whose products with both may be equal, and 0."""
-    g = torch.Generator().manual_seed(0)
-    steps = torch.arange(-4, 4).repeat_interleave(32)
+    steps = torch.arange(-4, 4).repeat_interleave(6)
     old_logps = -(math.log(bound) + steps.double() * 2**-26).float()
-    advantages = torch.randn(32, generator=g).repeat(8)
-    advantages[::32] = 0.0
+    advantages = torch.tensor([0.0, 0.71, -0.71, 1.43, 1.78, -1.78]).repeat(8)
     free = {"epsilon_low": 1.0, "epsilon_high": 1e9}
     ratios = -of_certain_labels(advantages=torch.ones_like(advantages), old_logps=old_logps, **free)[0]
     losses, grads = of_certain_labels(advantages=advantages, old_logps=old_logps)
@@ -281,48 +279,16 @@ def all_terms(logits: Tensor, labels: Tensor, **optional: Tensor) -> tuple[Tenso
     return torch.stack([terms["losses"], terms["logps"], terms["entropies"]], dim=1), grad
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_probabilities_of_zero(dtype: torch.dtype) -> None:
-    logits = torch.tensor([[-math.inf, 0.0, 0.0], [0.0, -math.inf, 0.0]]).to(DEVICE, dtype)
-    labels = torch.tensor([1, 1], device=DEVICE)  # the second label is itself impossible
-    logps, entropies = logprob_rows(logits, labels, 1.0)
-    assert logps.tolist() == pytest.approx([-math.log(2), -math.inf])
-    assert entropies.tolist() == pytest.approx([math.log(2)] * 2)
-    grad, ones = torch.empty_like(logits), torch.ones(2, device=DEVICE)
-    logprob_rows_backward(logits, labels, 1.0, ones, ones, grad)
-    assert grad.tolist() == [pytest.approx(row, abs=1e-2) for row in ([0.0, 0.5, -0.5], [-0.5, 1.0, -0.5])]
-    assert grad[0, 0] == 0
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_logits_at_the_ends_of_their_range(dtype: torch.dtype) -> None:
-    top = torch.finfo(dtype).max
-    rows = [[top, 0.0, -top, -math.inf], [-top, -top, -top, -math.inf], [-top, top, top, 0.0]]
-    logits, labels = torch.tensor(rows, dtype=torch.float64).to(DEVICE, dtype), torch.tensor([0, 1, 2], device=DEVICE)
-    logps, entropies = logprob_rows(logits, labels, 0.5)
-    assert logps.tolist() == pytest.approx([0.0, -math.log(3), -math.log(2)])
-    assert entropies.tolist() == pytest.approx([0.0, math.log(3), math.log(2)])
-    _, grad = all_terms(logits, labels)
-    assert grad.isfinite().all()
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize("answer", [False, True])
-def test_what_is_not_finite_reaches_the_loss(dtype: torch.dtype, bad: float, answer: bool) -> None:
-    logits, labels = rows_of(3, 2100, dtype)
+def test_what_is_not_finite_reaches_the_loss(bad: float, answer: bool) -> None:
+    logits, labels = rows_of(3, 2100, torch.bfloat16)
     logits[1, 2099] = bad
     terms, grad = all_terms(logits, labels, answer_mask=torch.full((3,), answer))
     for column in (0, 1, 2):
         assert terms[:, column].isnan().tolist() == [False, True, False]
     assert grad[1].isnan().all()
     assert grad[[0, 2]].isfinite().all()
-
-
-def test_a_row_without_a_possible_token_is_not_a_number() -> None:
-    terms, grad = all_terms(torch.full((1, 5), -math.inf, device=DEVICE), torch.tensor([0]))
-    assert terms.isnan().all()
-    assert grad.isnan().all()
 
 
 @pytest.mark.parametrize("label", [-1, -100, 13, 2**40, -(2**63)])
@@ -383,41 +349,17 @@ def test_rows_with_gaps_are_refused() -> None:
         logprob_rows_backward(logits, labels, 1.0, torch.ones(3), None, columns)
 
 
-def test_more_rows_than_a_grid_has_on_its_other_axes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Axes 1 and 2 end at 65535. So many rows take the interpreter minutes: on the CPU only the grid is read."""
-    rows = 65537
-    logits, labels = torch.zeros(rows, 2, device=DEVICE), torch.zeros(rows, dtype=torch.int64, device=DEVICE)
-    if DEVICE == "cuda":
-        assert torch.allclose(logprob_rows(logits, labels, 1.0)[0], torch.tensor(-math.log(2), device=DEVICE))
-        return
-    grids = []
-
-    class Recorder:
-        def __getitem__(self, grid: tuple[int, ...]) -> Any:
-            grids.append(grid)
-            return lambda **arguments: None
-
-    monkeypatch.setattr(row_kernels_triton, "_row_statistics_kernel", Recorder())
-    logprob_rows(logits, labels, 1.0)
-    assert grids == [(rows,)]
-
-
-@pytest.mark.parametrize("vocabulary", [13, 2048, 20000])
-@pytest.mark.parametrize("one_launch", [True, False])
-def test_inactive_rows_are_not_read_and_give_zeros(vocabulary: int, one_launch: bool) -> None:
+@pytest.mark.parametrize("vocabulary", [13, 2064])
+def test_inactive_rows_of_the_default_loss_are_not_read_and_give_zeros(vocabulary: int) -> None:
     logits, labels = rows_of(4, vocabulary, torch.float32)
     active = torch.tensor([True, False, True, False], device=DEVICE)
     ones = torch.ones(4, device=DEVICE)
 
     def values_and_gradient(mask: Tensor | None) -> tuple[Tensor, Tensor]:
         grad, rows = torch.full_like(logits, math.nan), LogitRows(logits, labels, 1.0, mask)
-        if one_launch:
-            cu_seqlens = torch.tensor([0, 4], device=DEVICE)
-            batch, _ = token_batch(logits, labels, ones, ones.bool(), cu_seqlens=cu_seqlens)
-            return default_loss_rows(rows, batch, grad), grad
-        statistics = row_statistics(rows)
-        row_gradients(rows, statistics, ones, ones, grad)
-        return torch.stack([statistics.logps_R, statistics.entropies_R]), grad
+        cu_seqlens = torch.tensor([0, 4], device=DEVICE)
+        batch, _ = token_batch(logits, labels, ones, ones.bool(), cu_seqlens=cu_seqlens)
+        return default_loss_rows(rows, batch, grad), grad
 
     whole, expected = values_and_gradient(None)
     logits[~active], labels[~active] = math.nan, -100
@@ -431,23 +373,16 @@ def test_inactive_rows_are_not_read_and_give_zeros(vocabulary: int, one_launch: 
 # --- scaling of a gradient
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("count", [0, 1, 8191, 8192, 250_001])  # more than three programs of 8192 take at once
-@pytest.mark.parametrize("factor", [1 / 3, -4.0, 0.0])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("count", [0, 1, 8192, 250_001])  # more than three programs of 8192 take at once
+@pytest.mark.parametrize("factor", [1 / 3, -4.0, math.inf, math.nan])
 def test_each_value_is_multiplied_in_float32_and_rounded_once(dtype: torch.dtype, count: int, factor: float) -> None:
     values = torch.randn(count, generator=torch.Generator().manual_seed(0)).to(DEVICE, dtype)
     scalar = torch.tensor(factor, device=DEVICE)
     exact = values.float() * scalar
     scale_(values, scalar)
     # Interpreted, float32 is cut off to bfloat16, not rounded.
-    torch.testing.assert_close(values.float(), exact, atol=1e-7, rtol=torch.finfo(dtype).eps)
-
-
-def test_infinite_and_missing_factors_reach_the_values() -> None:
-    for factor in (torch.inf, torch.nan):
-        values = torch.ones(10, device=DEVICE)
-        scale_(values, torch.tensor(factor, device=DEVICE))
-        assert not values.isfinite().any()
+    torch.testing.assert_close(values.float(), exact, atol=1e-7, rtol=torch.finfo(dtype).eps, equal_nan=True)
 
 
 @pytest.mark.skipif(DEVICE != "cpu", reason="counts the stores of interpreted kernels; there is a GPU")

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from loss_cases import TOKEN_LOSSES, H, V, run, threads
+from loss_cases import H, V, run, threads
 from splitmix import mix64
 from torch import Tensor
 
@@ -218,7 +218,7 @@ def gradients(
     return [found[name].double() for name in operands]
 
 
-@pytest.mark.parametrize("token_loss", TOKEN_LOSSES)
+@pytest.mark.parametrize("token_loss", ["ppo", "gspo"])  # of single tokens, and of sequences
 @pytest.mark.parametrize("workspace", [None, 20 * V * 4])
 def test_the_mean_of_seeds_approaches_the_exact_gradient(token_loss: str, workspace: int | None) -> None:
     operands, arguments = inputs_of(token_loss)

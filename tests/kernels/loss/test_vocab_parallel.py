@@ -87,10 +87,6 @@ def equal_to_one_process(group: Any, mine: slice) -> None:
                 assert error <= most, f"{name}, {dtype}, result {column}: {error:.1e}, one process {own_error:.1e}"
 
 
-def test_three_shards_equal_one_head(tmp_path: Path) -> None:
-    on_shards(equal_to_one_process, tmp_path, SIZES)
-
-
 def mean_of_samples_is_exact(group: Any, mine: slice) -> None:
     """Errors of independent seeds shrink as their square root; a token counted by no shard, or two, would stay."""
     inputs = batch(1.0, torch.float32)
@@ -104,10 +100,6 @@ def mean_of_samples_is_exact(group: Any, mine: slice) -> None:
         single = sum(float((sample - truth).square().sum()) for sample in drawn) / 64
         mean = float((sum(drawn) / 64 - truth).square().sum())
         assert mean <= 2**2 * single / 64 + 1e-10 * float(truth.square().sum()), (mean, single)
-
-
-def test_shards_sample_their_own_tokens(tmp_path: Path) -> None:
-    on_shards(mean_of_samples_is_exact, tmp_path, SIZES)
 
 
 def equal_log_probabilities(group: Any, mine: slice) -> None:
@@ -128,10 +120,6 @@ def equal_log_probabilities(group: Any, mine: slice) -> None:
         torch.testing.assert_close(part, one[mine] if column >= 3 else one, rtol=1e-5, atol=1e-6)
 
 
-def test_log_probabilities_of_three_shards_equal_those_of_one_head(tmp_path: Path) -> None:
-    on_shards(equal_log_probabilities, tmp_path, SIZES)
-
-
 def the_recipe(group: Any, mine: slice) -> None:
     page = Path(__file__).resolve().parents[3] / "docs" / "losses.md"
     (block,) = (b for b in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL) if "vocab_group" in b)
@@ -146,19 +134,12 @@ def the_recipe(group: Any, mine: slice) -> None:
     torch.testing.assert_close(weight.grad[mine], whole.grad[mine], rtol=1e-5, atol=1e-7)
 
 
-def test_the_recipe_of_the_docs(tmp_path: Path) -> None:
-    on_shards(the_recipe, tmp_path, SIZES)
-
-
 def a_rank_without_rows_is_refused(group: Any, mine: slice) -> None:
     inputs = batch(1.0, torch.float32)
-    head = [inputs["head"][0], *(tensor[mine] for tensor in inputs["head"][1:])]
+    rows = slice(0, 0) if dist.get_rank(group) == 1 else mine
+    head = [inputs["head"][0], *(tensor[rows] for tensor in inputs["head"][1:])]
     with pytest.raises(ValueError, match=r"every rank of vocab_group must hold rows of the head; rank 1 holds none"):
-        results(head, inputs, vocab_group=group)
-
-
-def test_every_rank_holds_rows(tmp_path: Path) -> None:
-    on_shards(a_rank_without_rows_is_refused, tmp_path, (V, 0))
+        results(head, inputs, vocab_group=dist.new_group())
 
 
 def nothing_flows_from_masked_rows(group: Any, mine: slice) -> None:
@@ -172,10 +153,6 @@ def nothing_flows_from_masked_rows(group: Any, mine: slice) -> None:
     labels[inputs["arguments"][2]] = V
     with pytest.raises(ValueError, match=rf"must lie in \[0, {V}\); got {V}"):
         results(head, inputs | {"arguments": (labels, *inputs["arguments"][1:])}, vocab_group=group)
-
-
-def test_masked_rows_and_labels_are_those_of_the_whole_vocabulary(tmp_path: Path) -> None:
-    on_shards(nothing_flows_from_masked_rows, tmp_path, SIZES)
 
 
 def test_a_destroyed_group_is_released() -> None:
@@ -214,8 +191,14 @@ class Reductions:
         return given is not None
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("impl", ["native", pytest.param("triton", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize(
+    ("impl", "dtype"),
+    [
+        ("native", torch.float32),
+        ("native", torch.bfloat16),
+        pytest.param("triton", torch.float32, marks=pytest.mark.gpu),
+    ],
+)
 def test_row_kernels_of_shards(impl: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernels of a GPU, too, interpreted where there is none."""
     if impl == "triton":
@@ -277,8 +260,19 @@ def refusals(group: Any, mine: slice) -> None:
         results([head[0], *(tensor[:-1] for tensor in head[1:])], inputs, vocab_group=group)
 
 
-def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
-    on_shards(refusals, tmp_path, SIZES)
+def all_of_them(group: Any, mine: slice) -> None:
+    """One after another: processes take longer to start than any of these."""
+    equal_to_one_process(group, mine)
+    mean_of_samples_is_exact(group, mine)
+    equal_log_probabilities(group, mine)
+    the_recipe(group, mine)
+    nothing_flows_from_masked_rows(group, mine)
+    a_rank_without_rows_is_refused(group, mine)
+    refusals(group, mine)
+
+
+def test_three_shards_equal_one_head(tmp_path: Path) -> None:
+    on_shards(all_of_them, tmp_path, SIZES)
 
 
 def a_second_head(group: Any, mine: slice) -> None:
