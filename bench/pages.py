@@ -203,10 +203,9 @@ def generated_block(record: dict[str, Any]) -> str:
     for kind, row in [*record["kinds"].items(), ("all", totals)]:
         missed = f"{row['missed']:,} ({row['missed'] / row['equal']:.2%})"
         lines.append(f"| {kind} | {row['equal']:,} | {missed} | {row['unequal']:,} | {row['wrong']} |")
-    first, last = record["seeds"]
     return (
         "\n".join(lines)
-        + f"\n\nRule `{record['rule']}`; seeds {first} to {last}, {record['chunk']:,} pairs of each label a seed.\n"
+        + f"\n\nRule `{record['rule']}`; seed {record['seed']}, {record['pairs']:,} pairs of each label.\n"
     )
 
 

@@ -130,7 +130,7 @@ class WorkerPool:
                 continue
             busy = sum(worker.task is not None for worker in self._pool)
             while len(self._pool) < min(self.workers, busy + len(waiting)):
-                self._pool.append(_Worker.start(self._command))
+                self._pool.append(_Worker(self._command))
             for worker in self._pool:
                 idle = worker.ready and worker.task is None
                 if waiting and idle and worker.send(*waiting[0], limit_s, self.grace_s):
@@ -164,32 +164,27 @@ class WorkerPool:
 
 
 class _Worker:
-    """Worker process with the task that it is doing."""
+    """Worker process with the task that it is doing.
 
-    @classmethod
-    def start(cls, command: list[str]) -> Self:
-        """Start a process.
+    Raises:
+        RuntimeError: there is no such program, or the system starts none.
+    """
 
-        Raises:
-            RuntimeError: there is no such program, or the system starts none.
-        """
+    def __init__(self, command: list[str]) -> None:
         if not command[0]:
             raise RuntimeError("workers do not start: sys.executable is empty; set it to the path of Python")
         try:
-            return cls(command)
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=None if _has_stderr() else subprocess.DEVNULL,
+                bufsize=0,
+                start_new_session=True,  # Ctrl-C must reach only the caller
+                env=_environment(),
+            )
         except OSError as error:
             raise RuntimeError(f"workers do not start: {error}") from error
-
-    def __init__(self, command: list[str]) -> None:
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=None if _has_stderr() else subprocess.DEVNULL,
-            bufsize=0,
-            start_new_session=True,  # Ctrl-C must reach only the caller
-            env=_environment(),
-        )
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.stdin, self.stdout = self.process.stdin, self.process.stdout

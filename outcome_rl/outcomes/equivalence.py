@@ -15,13 +15,13 @@ from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
-from outcome_rl.isolation.grader import Verdict
+from outcome_rl.isolation.grader import Pair, Verdict
 from outcome_rl.outcomes.batch import Batch
 from outcome_rl.outcomes.extraction.answer import Answer
 from outcome_rl.outcomes.extraction.response import final_answer
 from outcome_rl.outcomes.keys import NO_ANSWER, OUTCOME_RULE, canonical_text, hash_key
 from outcome_rl.outcomes.kinds import Outcomes, Progress, Texts, until
-from outcome_rl.outcomes.matcher import OutcomeMatcher, Pair, can_vote, doubts, final_golds
+from outcome_rl.outcomes.matcher import OutcomeMatcher, can_vote, final_golds
 from outcome_rl.user_functions import boolean, check_callable, name_of
 
 Judge = Callable[[str, str], bool]
@@ -98,8 +98,7 @@ class EquivalenceMatcher(OutcomeMatcher):
         self._log_cut(limit_s, sum(form != "" and form not in own.key_of for own, form in rows))
         answered = [answer if key != NO_ANSWER else None for answer, key in zip(answers, keys, strict=True)]
         unresolved = sum(form in own.unresolved for own, form in rows)
-        bad = self._bad_golds(batch, golds)
-        return Outcomes(keys_N, correct_N, answered, unresolved, bad, doubts(batch, golds))
+        return Outcomes(keys_N, correct_N, answered, unresolved, *self._golds_to_report(batch, golds))
 
     def _run(
         self,

@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from outcome_rl.isolation.grader import MAX_LOGGED_CHARS, MathVerifyPool, Verdict
+from outcome_rl.isolation.grader import MAX_LOGGED_CHARS, MathVerifyPool, Pair, Verdict
 from outcome_rl.outcomes.batch import Batch, Row
 from outcome_rl.outcomes.extraction.answer import Answer
 from outcome_rl.outcomes.extraction.response import extract_answer, final_answer
@@ -25,7 +25,6 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 R = TypeVar("R")
-Pair = tuple[str, str]
 
 MAX_COMPARED_CHARS = 300
 """Longer answers are compared only by canonical text. The longest of 13,286 gold answers has 139 characters; longer
@@ -137,17 +136,20 @@ class OutcomeMatcher(OutcomeKind):
             np.array([correct[pair] for pair in pairs], np.bool_),
             answers,
             sum(pair in unresolved for pair in pairs),
-            self._bad_golds(batch, golds),
-            doubts(batch, golds),
+            *self._golds_to_report(batch, golds),
         )
 
-    def _bad_golds(self, batch: Batch, golds: Sequence[str]) -> dict[str, str]:
-        gold_of = dict(zip(batch.question_ids, golds, strict=True))
-        return super()._bad_golds(batch, golds) | {
-            question_id: f"the gold answer {gold!r} is empty"
-            for question_id, gold in gold_of.items()
-            if gold and not canonical_text(gold)
-        }
+    def _golds_to_report(self, batch: Batch, golds: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+        """Return the questions with an unusable gold answer, and those whose gold answer needs a look, with reasons."""
+        bad, doubtful = self._bad_golds(batch, golds), {}
+        for question_id, gold in dict(zip(batch.question_ids, golds, strict=True)).items():
+            canonical = canonical_text(gold)
+            if gold and not canonical:
+                bad[question_id] = f"the gold answer {gold!r} is empty"
+            doubt = "" if canonical == "{}" else _DOUBTS.get(canonical[:2], _DOUBTS.get(canonical[:1], ""))
+            if doubt:
+                doubtful[question_id] = f"the gold answer {gold[:MAX_LOGGED_CHARS]!r}: {doubt}"
+        return bad, doubtful
 
     def _correct(
         self, pairs: Iterable[Pair], progress: Progress | None, deadline: float
@@ -211,14 +213,3 @@ def once_each(call: Callable[[T], R], values: Sequence[T]) -> list[R]:
 def final_golds(batch: Batch) -> list[str]:
     """Return the final answers of the golds of N responses, empty for none."""
     return [gold.strip() for gold in once_each(final_answer, golds_of(batch))]
-
-
-def doubts(batch: Batch, golds: Sequence[str]) -> dict[str, str]:
-    """Return the questions whose gold answer needs a look, each with the reason."""
-    doubtful = {}
-    for question_id, gold in dict(zip(batch.question_ids, golds, strict=True)).items():
-        canonical = canonical_text(gold)
-        doubt = "" if canonical == "{}" else _DOUBTS.get(canonical[:2], _DOUBTS.get(canonical[:1], ""))
-        if doubt:
-            doubtful[question_id] = f"the gold answer {gold[:MAX_LOGGED_CHARS]!r}: {doubt}"
-    return doubtful

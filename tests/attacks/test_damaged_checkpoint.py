@@ -151,20 +151,19 @@ def test_a_damaged_run_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize(
-    "change",
+    "changes",
     [
-        write("checkpoints/best.json", b"[]"),
-        write("checkpoints/best.json", b"{"),
-        write("config.yaml", b"model:\n  pa"),
-        flip(Path("checkpoints/global_step_2/model/model.safetensors")),
-        lambda run: (run / "checkpoints" / "best.json").unlink(),
+        [write("checkpoints/best.json", b"[]"), write("config.yaml", b"model:\n  pa")],
+        [write("checkpoints/best.json", b"{"), flip(Path("checkpoints/global_step_2/model/model.safetensors"))],
+        [lambda run: (run / "checkpoints" / "best.json").unlink()],
     ],
 )
 def test_damage_of_files_that_a_run_writes_again_leaves_no_trace(
-    change: Callable[[Path], object], base: Path, continued: Path, tmp_path: Path
+    changes: list[Callable[[Path], object]], base: Path, continued: Path, tmp_path: Path
 ) -> None:
     run = shutil.copytree(base, tmp_path / "run")
-    change(run)
+    for change in changes:
+        change(run)
     result = train(run, 5)
     assert result.exit_code == 0, result.stderr
     assert_same_run(run, continued)

@@ -12,9 +12,8 @@ from fractions import Fraction
 from math import isqrt
 
 from notation_families import FAMILIES as NOTATIONS
-from notation_families import Family, Statement
+from notation_families import Family, Statement, of
 
-_ROMAN = "I II III IV V VI VII VIII IX X XI XII".split()  # noqa: SIM905
 _POINTS = [Fraction(n, d) for n, d in ((-7, 2), (-1, 1), (1, 3), (2, 1), (11, 1))]
 
 
@@ -23,32 +22,6 @@ def look_alike_pair(rng: random.Random, equal: bool) -> tuple[str, str, bool] | 
     statements = family(rng)
     (a, text), (b, other) = rng.choice(statements), rng.choice(statements)
     return None if (a == b) is not equal or text == other else (text, other, equal)
-
-
-def numerals(rng: random.Random) -> list[Statement]:
-    """Lists of Roman numerals, whose letters are those of other ones."""
-    statements: list[Statement] = []
-    for _ in range(5):
-        chosen = rng.sample(range(12), rng.choice((1, 2, 2, 3)))
-        lower = rng.random() < 0.3 and all(i not in (0, 4, 9, 10) for i in chosen)  # i, v, x and xi are names too
-        names = [_ROMAN[i].lower() if lower else _ROMAN[i] for i in chosen]
-        for joint in (", ", r",\ ", ";", " and "):
-            if joint != " and " or len(chosen) == 2:
-                statements.append(((lower, frozenset(chosen)), joint.join(rng.sample(names, len(names)))))
-    return statements
-
-
-def bars(rng: random.Random) -> list[Statement]:
-    """Absolute values, and chains of divisors with the same bars."""
-    a, b, c = rng.randint(2, 9), rng.randint(2, 99), rng.choice("nmxk")
-    chain = [rf"{a} \mid {c} \mid {b}", f"{a}|{c}|{b}", f"{a} ∣ {c} ∣ {b}", rf"{a} | {c} | {b}"]
-    statements: list[Statement] = [(("chain", a, c, b), text) for text in chain]
-    for k in (a, b, a * b, -a):
-        texts = [f"{k}|{c}|", rf"{k} \cdot |{c}|", rf"{k}\left|{c}\right|", rf"{k}\lvert -{c} \rvert"]
-        statements += [((c, *(k * abs(x) for x in _POINTS)), text) for text in texts]
-    statements.append(((c, *(a * b * x for x in _POINTS)), f"{a * b}{c}"))
-    statements += [(("divides", a, c), rf"{a} \mid {c}"), (("divides", c, a), rf"{c} \mid {a}")]
-    return statements
 
 
 def adjacency(rng: random.Random) -> list[Statement]:
@@ -70,24 +43,6 @@ def adjacency(rng: random.Random) -> list[Statement]:
     ]
     unknown = [f"{x}{d}", f"{e}{x}{d}", f"({x}+1){d}", f"{x}{d}{e}", f"{x}^{e}+{x}{d}"]
     return [(meaning, text) for meaning, texts in groups for text in texts] + [((text,), text) for text in unknown]
-
-
-def clocks(rng: random.Random) -> list[Statement]:
-    """Ratios, and what may be a time of day."""
-    statements: list[Statement] = []
-    for _ in range(4):
-        a, b, k = rng.randint(1, 12), rng.randint(1, 9), rng.randint(2, 9)
-        minutes = rng.randint(0, 59)
-        statements += [(Fraction(a, b), f"{a}:{b}"), (Fraction(a, b), rf"\frac{{{a}}}{{{b}}}")]
-        if k * b < 10:
-            statements.append((Fraction(a, b), f"{k * a} : {k * b}"))
-        for hour in (a, 2 * a % 24):
-            for shown in (minutes, minutes // 2):
-                statements += [
-                    (("time", hour, shown), text) for text in (f"{hour}:{shown:02}", f"t = {hour}:{shown:02}")
-                ]
-        statements.append((("pm", a, minutes), f"{a}:{minutes:02} PM"))
-    return statements
 
 
 def periods(rng: random.Random) -> list[Statement]:
@@ -123,21 +78,6 @@ def parameters(rng: random.Random) -> list[Statement]:
             statements.append(((unit, "odd", start, step), rf"{value}\text{{ for any odd integer }}{k}"))
             if not unit:
                 statements.append((("formula", k, start, step), value))
-    return statements
-
-
-def intervals(rng: random.Random) -> list[Statement]:
-    low, high = sorted(rng.sample(range(-9, 10), 2))
-    statements: list[Statement] = []
-    for a, b in ((low, high), (low - 1, high)):
-        for has_a in (True, False):
-            for has_b in (True, False):
-                open_, close = "[" if has_a else "(", "]" if has_b else ")"
-                first, second = (r"\leq" if has_a else "<"), ("≤" if has_b else "<")
-                texts = [f"{open_}{a}, {b}{close}", rf"{a} {first} x {second} {b}"]
-                texts += [rf"x \in {open_}{a}, {b}{close}", rf"\{{x \mid {a} {first} x {second} {b}\}}"]
-                statements += [((a, b, has_a, has_b), text) for text in texts]
-        statements.append((frozenset((a, b)), rf"\{{{a}, {b}\}}"))
     return statements
 
 
@@ -195,7 +135,7 @@ def signs(rng: random.Random) -> list[Statement]:
     return [(meaning, text) for meaning, texts in groups for text in texts]
 
 
-def quantities(rng: random.Random) -> list[Statement]:
+def bounds(rng: random.Random) -> list[Statement]:
     """Bounds, quantifiers, and amounts in several units."""
     a, b = rng.randint(2, 9), rng.choice((10, 15, 30, 45))
     said = ["at least {}", "at most {}", "more than {}", "{} or more", "about {}", "fewer than {}", "{} dozen"]
@@ -214,18 +154,43 @@ def quantities(rng: random.Random) -> list[Statement]:
     return statements
 
 
-def words(rng: random.Random) -> list[Statement]:
-    """Lists of short words, and anagrams of them."""
-    groups = (("cat", "act"), ("dog", "god"), ("AB", "BA"), ("tea", "eat", "ate"), ("PQ", "QP"), ("one", "eon"))
+def collections(rng: random.Random) -> list[Statement]:
+    """Lists, sets, tuples and intervals of the same fractions."""
+    values = rng.sample(sorted({Fraction(n, d) for n in range(-12, 13) for d in (1, 2, 3)}), 3)
+
+    def spelled(numbers: tuple[Fraction, ...]) -> list[str]:
+        return [rng.choice((str(q), rf"\frac{{{q.numerator}}}{{{q.denominator}}}")) for q in numbers]
+
     statements: list[Statement] = []
     for _ in range(6):
-        chosen = [rng.choice(group) for group in rng.sample(groups, 2)]
-        if "one" not in chosen:
-            statements += [(frozenset(chosen), joint.join(chosen)) for joint in (", ", ",", " and ")]
+        chosen = tuple(rng.sample(values, rng.choice((2, 3))))
+        listed = [", ".join(spelled(chosen)) for _ in range(7)]
+        statements += of(frozenset(chosen), listed[0], rf"\{{{listed[1]}\}}", f"x = {listed[2]}")
+        statements += of(chosen, f"({listed[3]})", rf"\left( {listed[4]} \right)")
+        named = ", ".join(f"{name} = {text}" for name, text in zip("xyz", spelled(chosen), strict=False))
+        statements += of(chosen, f"({','.join('xyz'[: len(chosen)])}) = ({listed[5]})", named)
+        if len(chosen) == 2:
+            statements += of(frozenset(chosen), r" \text{ and } ".join(spelled(chosen)))
+            statements += of(("[", *sorted(chosen)), f"[{listed[6]}]") if chosen[0] < chosen[1] else []
+    return statements
+
+
+def conditions(rng: random.Random) -> list[Statement]:
+    """Conditions on an absolute value, and their solutions."""
+    middle, least = rng.randint(-9, 9), rng.randint(1, 9)
+    inside = f"x - {middle}" if middle >= 0 else f"x + {-middle}"
+    bars = (f"|{inside}|", rf"\left|{inside}\right|", rf"\lvert {inside}\rvert")
+    statements: list[Statement] = []
+    for radius in (least, least + 1):
+        low, high = middle - radius, middle + radius
+        solutions = {"<": f"({low}, {high})", r"\leq": f"[{low}, {high}]"}
+        solutions[">"] = rf"(-\infty, {low}) \cup ({high}, \infty)"
+        for sign, solution in solutions.items():
+            statements += of((sign, low, high), solution, *(f"{bar} {sign} {radius}" for bar in bars))
+        statements += of(Fraction(low), f"{low}") + of(Fraction(high), f"{high}") + of((">", low), f"x > {low}")
     return statements
 
 
 FAMILIES: tuple[Family, ...] = (
-    numerals, bars, adjacency, clocks, periods, parameters, intervals, systems, choices, signs,
-    quantities, words, *NOTATIONS,
+    adjacency, periods, parameters, systems, choices, signs, bounds, collections, conditions, *NOTATIONS,
 )  # fmt: skip

@@ -53,16 +53,19 @@ def relations(rng: random.Random) -> list[Statement]:
 
 
 def bars(rng: random.Random) -> list[Statement]:
-    """Divisors, norms, absolute values, conditional probabilities."""
+    """Divisors and chains of them, norms, absolute values, conditional probabilities."""
     a, b, c = rng.sample("abnvxy", 3)
-    k = rng.randint(2, 9)
+    k, m = rng.randint(2, 9), rng.randint(2, 99)
     statements = own(rf"{k} \mid {a} \mid {b}", rf"{a} \mid {k} \mid {b}", f"{a}|{b}|{c}", f"{a}|{c}|{b}")
     statements += own(rf"{a} \mid {b}", rf"{b} \mid {a}", rf"{a} \nmid {b}", rf"{b} \nmid {a}", rf"{a} \parallel {b}")
+    statements += of(("chain", k, c, m), rf"{k} \mid {c} \mid {m}", f"{k}|{c}|{m}", f"{k} ∣ {c} ∣ {m}")
+    statements += of((k * m, c), f"{k * m}{c}", rf"{k} \cdot {m}{c}")
     for norm in (a, b):
         for p in ("", "_1", "_2", r"_\infty"):
             statements += of(("norm", norm, p), rf"\|{norm}\|{p}", rf"\lVert {norm} \rVert{p}", f"||{norm}||{p}")
         statements += of(("abs", norm), f"|{norm}|", rf"\left|{norm}\right|", rf"\lvert {norm}\rvert", f"|-{norm}|")
-        statements += of(("abs", k, norm), f"{k}|{norm}|", rf"|{k}{norm}|", rf"|{norm}| \cdot {k}")
+    for n, name in ((k, a), (k, c), (m, c), (k * m, c)):
+        statements += of(("abs", n, name), f"{n}|{name}|", rf"|{n}{name}|", rf"|{name}| \cdot {n}", f"{n}|-{name}|")
     statements += of(("abs", frozenset((a, b))), f"|{a}{b}|", rf"|{a}| \cdot |{b}|", rf"|{b}||{a}|")
     statements += own(f"P({a}|{b})", f"P({b}|{a})", rf"P({a} \cap {b})", rf"P({a} \cup {b})", f"P({a})", f"P({a},{b})")
     return [*statements, *own(rf"\{{{a} \mid {b}\}}", f"|{a}|{k}")]
@@ -139,17 +142,18 @@ def quantities(rng: random.Random) -> list[Statement]:
 
 
 def clocks(rng: random.Random) -> list[Statement]:
-    """Times of day, durations, dates."""
+    """Times of day, ratios, durations, dates."""
     h, m, s = rng.randint(1, 12), rng.randint(0, 59), rng.randint(10, 59)
-    statements: list[Statement] = []
+    a, b = rng.randint(1, 4), rng.randint(1, 3)
+    statements = of(Fraction(a, b), f"{a}:{b}", f"{2 * a} : {2 * b}", f"{3 * a}:{3 * b}", rf"\frac{{{a}}}{{{b}}}")
     for hour, minute in ((h, m), (h % 12 + 1, m), (h, (m + 7) % 60)):
         for half in "ap":
             texts = [f"{hour}:{minute:02} {half.upper()}M", f"{hour}:{minute:02}{half}m",
                 rf"{hour}:{minute:02}\text{{ {half}.m.}}", rf"\text{{{hour}:{minute:02} {half.upper()}.M.}}"]
             statements += of((half, hour, minute), *texts, *([f"{hour} {half}m"] if not minute else []))
-        statements += of(("clock", hour, minute), f"{hour}:{minute:02}") + own(f"{hour}:{minute:02}:{s}",
-            f"{hour}h{minute:02}")
-        statements += own(f"{hour} h {minute} min", f"{hour} hours {minute} minutes", f"{hour}:{minute:02}:{s + 1}")
+        statements += of(("clock", hour, minute), f"{hour}:{minute:02}", f"t = {hour}:{minute:02}")
+        statements += own(f"{hour}:{minute:02}:{s}", f"{hour}h{minute:02}", f"{hour} h {minute} min",
+            f"{hour} hours {minute} minutes", f"{hour}:{minute:02}:{s + 1}")
     year, month, day = rng.randint(1900, 2030), rng.randint(1, 12), rng.randint(1, 28)
     months = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
         "November", "December"]
@@ -414,7 +418,8 @@ def words(rng: random.Random) -> list[Statement]:
     lists = [(one, two) for one, two in pairwise(chosen) if not {"one", "two", "no"} & {one,
         two} and " " not in one + two]
     for one, two in lists[:4]:
-        statements += own(f"{one} or {two}", f"({one}, {two})", f"{one}-{two}", f"{one}, {two}", f"{one} and {two}")
+        statements += own(f"{one} or {two}", f"({one}, {two})", f"{one}-{two}")
+        statements += of(frozenset((one, two)), f"{one}, {two}", f"{two}, {one}", f"{one} and {two}")
     return statements
 
 

@@ -53,8 +53,6 @@ def obey(response: str, example: Mapping[str, Any]) -> Any:
         os._exit(0)
     if word == "huge":
         return "x" * 10**6
-    if word == "secrets":
-        return str(sorted(name for name in os.environ if "SECRET" in name))
     print("noise", flush=True)
     return word
 

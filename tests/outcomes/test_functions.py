@@ -1,7 +1,6 @@
 """Outcome functions: canonical values, names and versions, failures, batches."""
 
 import functools
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 from outcome_rl import NO_ANSWER, Outcome, outcome_function
 from outcome_rl.outcomes.functions import (
     Failure,
-    OutcomeFunction,
     found,
     text_of,
     value_of,
@@ -86,11 +84,12 @@ def test_none_is_no_answer() -> None:
 
 
 def test_exceptions_are_outcomes_of_their_responses() -> None:
-    results = wrapped(outcome_functions.obey).call(["raise", "fine", "unhashable"], [{}] * 3)
+    results = wrapped(outcome_functions.obey).call(["raise", "fine", "unhashable", "leave"], [{}] * 4)
     assert results[0] == Failure("error", "KeyError: 'no such thing'")
     assert results[1] == found("fine", 4)
     assert isinstance(results[2], Failure)
     assert "TypeError: an outcome must be text" in results[2].reason
+    assert results[3] == Failure("error", "SystemExit: 3")
 
 
 def test_batched_functions_see_the_whole_call() -> None:
@@ -102,13 +101,6 @@ def test_batched_functions_see_the_whole_call() -> None:
 
     with pytest.raises(ValueError, match="must return a list of 2 outcomes"):
         short.call(["a", "b"], [{}] * 2)
-
-
-def test_the_end_of_the_program_is_an_outcome_too() -> None:
-    def leave(response: str, example: Mapping[str, Any]) -> None:
-        sys.exit(2)
-
-    assert OutcomeFunction(leave).call(["a"], [{}]) == [Failure("error", "SystemExit: 2")]
 
 
 class Rule:

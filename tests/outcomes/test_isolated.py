@@ -8,7 +8,7 @@ from pathlib import Path
 import misbehaviour
 import outcome_functions
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from processes import ends
 
@@ -41,13 +41,8 @@ def test_hostile_responses_fail_alone(obey: Isolated) -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(
-    st.lists(
-        st.lists(st.sampled_from(sorted(misbehaviour.DEEDS)), max_size=3),
-        min_size=3,
-        max_size=8,
-    )
-)
+@given(st.lists(st.lists(st.sampled_from(sorted(misbehaviour.DEEDS)), max_size=3), min_size=3, max_size=8))
+@example([deeds for deed in misbehaviour.DEEDS for deeds in ([deed], [])])
 def test_no_behaviour_changes_the_outcome_of_another_response(deeds_of: list[list[str]]) -> None:
     """One worker, so that every response follows another in the same process."""
     responses = [f"answer {i}" for i in range(len(deeds_of))]
@@ -59,16 +54,6 @@ def test_no_behaviour_changes_the_outcome_of_another_response(deeds_of: list[lis
             assert result.value in (response, "forged")
 
 
-@pytest.mark.parametrize("deed", sorted(misbehaviour.DEEDS))
-def test_every_behaviour_leaves_its_neighbours_alone(deed: str) -> None:
-    rows: list[dict[str, list[str]]] = [{"deeds": []}, {"deeds": [deed]}, {"deeds": []}, {"deeds": []}]
-    responses = ["a", "b", "c", "d"]
-    results = misbehaviour.misbehave_isolated.call(responses, rows)
-    assert [result for response, result in zip(responses, results, strict=True) if response != "b"] == [
-        found("a", 1), found("c", 1), found("d", 1)
-    ]  # fmt: skip
-
-
 def test_spans_and_examples_pass_the_process_boundary() -> None:
     with isolated(outcome_functions.last_word, workers=1) as function:
         assert function.call(["so \ud800 42", ""], [{"row": (1, 2.5)}, {}]) == [
@@ -77,12 +62,6 @@ def test_spans_and_examples_pass_the_process_boundary() -> None:
         with pytest.raises(TypeError, match="picklable"):
             function.call(["a"], [{"column": lambda: None}])
         assert function.call(["a"], [{}]) == [found(Outcome("a", 0, 1), 1)]
-
-
-def test_no_secret_is_inherited(obey: Isolated, monkeypatch: pytest.MonkeyPatch) -> None:
-    obey.close()
-    monkeypatch.setenv("MY_SECRET_TOKEN", "x")
-    assert obey.call(["secrets"], [{}]) == [found("[]", 0)]
 
 
 def test_processes_started_by_a_function_end_with_it(tmp_path: Path) -> None:
@@ -111,15 +90,9 @@ def test_only_functions_of_a_module_can_be_isolated(function: object, message: s
         isolated(function)
 
 
-@pytest.mark.parametrize(("name", "value"), [("timeout_s", 0.0), ("memory_mb", -1), ("workers", 0)])
-def test_limits_must_be_positive(name: str, value: float) -> None:
-    with pytest.raises(ValueError, match="must be positive"):
-        isolated(outcome_functions.length, **{name: value})
-
-
 def test_a_module_that_cannot_be_imported_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outcome_functions.length, "__module__", "no_such_module")
-    with isolated(outcome_functions.length, workers=1) as function, pytest.raises(RuntimeError, match="do not start"):
+    with isolated(outcome_functions.length, workers=1) as function, pytest.raises(RuntimeError, match="no_such_module"):
         function.call(["a"], [{}])
 
 

@@ -100,16 +100,6 @@ def test_empty_gold_is_reported_once() -> None:
     assert outcomes.bad_golds == {"q": "the gold answer '' is empty"}
 
 
-def test_without_golds_nothing_is_correct(matcher: OutcomeMatcher) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        outcomes = matcher.classify_answers(["q"] * 4, ["1/2", "0.5", "3", None], None)
-        assert matcher.classify(["q"], [r"\boxed{1/2}"], None).keys.tolist() == [outcome_key("1/2")]
-    assert outcomes.keys.tolist() == [outcome_key("1/2"), outcome_key("1/2"), outcome_key("3"), NO_ANSWER]
-    assert not outcomes.correct.any()
-    assert outcomes.bad_golds == {}
-
-
 def test_a_gold_may_be_a_solution(matcher: OutcomeMatcher) -> None:
     """As in GSM8K's rows; another stack may give its final answer alone."""
     solution = "48 / 2 = 24, and 48 + 24 = 72\n#### 72"
@@ -166,6 +156,8 @@ def test_doubtful_gold_is_reported_once_and_used(
 HOSTILE = [
     "9^{9^{9}}", "1000000000!", "(" * 500 + ")" * 500, "x" * 100_000, r"\frac{" * 200, "٣", "5\x00",
     "__import__('os').system('true')", "{", "}", r"\sqrt{" * 30 + "2" + "}" * 30, "2^{2^{2^{2^{2^{2^{2}}}}}}",
+    "9" * 1000, "9" * 100_000, r"\text{" * 160, "1,111" * 200, "1 " * 500, "\ud800", r"\frac" * 200,
+    "6" + "square " * 140, "{a" * 333 + "}" * 330,
 ]  # fmt: skip
 
 
@@ -181,18 +173,6 @@ def test_two_golds_for_one_question_raise() -> None:
     explorer.score(["q", "q"], ["1", "1"], ["27", "27.0"])  # the same number
     with pytest.raises(ValueError, match=r"golds must agree.*'q' had the gold answer '27' before; got '28'"):
         explorer.score(["q"], ["1"], ["28"])
-
-
-def test_invalid_arguments_are_named() -> None:
-    matcher = OutcomeMatcher()
-    with pytest.raises(ValueError, match="responses must have one entry per response"):
-        matcher.classify(["q"], ["a", "b"], ["1"])
-    with pytest.raises(
-        TypeError, match=r"question_ids must be strings; got 7\.5 \(float\)\. Pass outcome_rl\.question_id"
-    ):
-        matcher.classify([7.5], ["a"], ["1"])
-    with pytest.raises(TypeError, match=r"None \(NoneType\)"):
-        matcher.classify(["q"], ["a"], [None])
 
 
 def test_progress_counts_votes(matcher: OutcomeMatcher) -> None:

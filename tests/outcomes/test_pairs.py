@@ -1,4 +1,4 @@
-"""Generated pairs of answers, in short; `tests/helpers/outcome_pairs.py` judges 400,000 of them."""
+"""Generated pairs of answers, in short; `tests/helpers/outcome_pairs.py` judges as many as one likes."""
 
 import itertools
 import json
@@ -8,7 +8,7 @@ import pytest
 from answer_oracle import agree
 from answer_trees import Tree, num
 from look_alikes import look_alike_pair
-from outcome_pairs import KINDS, RECORD, Pair, measure, pairs
+from outcome_pairs import KINDS, RECORD, Pair, measure
 
 from outcome_rl import OutcomeMatcher
 from outcome_rl.outcomes.keys import OUTCOME_RULE
@@ -19,17 +19,16 @@ X, Y = ("var", "x"), ("var", "y")
 @pytest.mark.timeout(120)  # takes a few seconds
 def test_no_unequal_pair_has_one_key_and_few_equal_pairs_have_two() -> None:
     wrong: list[Pair] = []
-    tallies = measure(600, seed=7, report=lambda kind, pair: wrong.append(pair))
+    rows = measure(600, seed=7, report=lambda kind, pair: wrong.append(pair))
     assert [pair for pair in wrong if not pair[2]] == []
-    assert sum(tally.missed for tally in tallies.values()) <= 0.03 * sum(tally.equal for tally in tallies.values())
-    assert all(tally.equal and tally.unequal for tally in tallies.values())
+    assert all(row["equal"] and row["unequal"] for row in rows.values())
+    read = [row for kind, row in rows.items() if kind != "look-alikes"]  # some of which no rule reads
+    assert sum(row["missed"] for row in read) <= 0.02 * sum(row["equal"] for row in read)
 
 
 def test_functions_that_differ_on_a_short_stretch_have_two_keys() -> None:
-    wrong: list[Pair] = []
-    tally = measure(150, seed=3, report=lambda kind, pair: wrong.append(pair), kinds=["bumps"])["bumps"]
-    assert wrong == []
-    assert tally.equal == tally.unequal == 150
+    row = measure(150, seed=3, kinds=["bumps"])["bumps"]
+    assert row == {"equal": 150, "missed": 0, "unequal": 150, "wrong": 0}
 
 
 def test_look_alikes_differ_also_for_math_verify() -> None:
@@ -40,12 +39,6 @@ def test_look_alikes_differ_also_for_math_verify() -> None:
         golds, answers = [pair[0] for pair in unequal], [pair[1] for pair in unequal]
         correct = matcher.classify_answers([str(i) for i in range(len(unequal))], answers, golds).correct
     assert [pair for pair, equal in zip(unequal, correct, strict=True) if equal] == []
-
-
-def test_the_pairs_are_the_same_for_a_seed_and_of_all_kinds() -> None:
-    first = list(itertools.islice(pairs(seed=3), 300))
-    assert first == list(itertools.islice(pairs(seed=3), 300))
-    assert {kind for kind, _ in first} == set(KINDS)
 
 
 @pytest.mark.parametrize(
