@@ -3,12 +3,12 @@
     python tests/helpers/outcome_pairs.py --pairs 1000 --seed 10000 --record
     python tests/helpers/outcome_pairs.py --pairs 20000 --kinds bumps
 
-An answer is an expression tree, or an equation of such trees. An equal pair is a tree and its rewriting by an identity,
-each written in a spelling of its own: several LaTeX dialects, plain text, computer-algebra style. An unequal pair is a
-tree and a near miss of it: one sign, exponent, bracket, shift, function or domain moved. Neither label is taken on
-trust: an oracle evaluates both trees with mpmath, on its own and without the library, at negative, small, large and
-integer points. Equal pairs must agree at all of them, unequal pairs differ at one; a pair that the oracle cannot decide
-is dropped. Lists, tuples, sets, matrices, dates and words are families of `look_alikes`, whose meanings are exact.
+An answer is an expression tree. An equal pair is a tree and its rewriting by an identity, each written in a spelling
+of its own: several LaTeX dialects, plain text, computer-algebra style. An unequal pair is a tree and a near miss of
+it: one sign, exponent, bracket, shift, function or domain moved. Neither label is taken on trust: an oracle evaluates
+both trees with mpmath, on its own and without the library, at negative, small, large and integer points. Equal pairs
+must agree at all of them, unequal pairs differ at one; a pair that the oracle cannot decide is dropped. Lists, tuples,
+sets, matrices, dates and words are families of `look_alikes`, whose meanings are exact.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from pathlib import Path
 from answer_oracle import agree
 from answer_rewrites import near_miss, rewritten
 from answer_spellings import style, write
-from answer_trees import VARIABLES, Tree, constant, formula, num
+from answer_trees import VARIABLES, Tree, constant, formula
 from look_alikes import look_alike_pair
 
 from outcome_rl.outcomes.keys import OUTCOME_RULE, canonical_text
@@ -53,43 +53,6 @@ def decorated(text: str, rng: random.Random) -> str:
     if kind < 0.7:
         return text
     return rng.choice(("${}$", r"\({}\)", r"\boxed{{{}}}", r"\displaystyle {}", "{}.")).format(text)
-
-
-def small(rng: random.Random) -> Fraction:
-    return Fraction(rng.randint(-12, 12), rng.choice((1, 1, 1, 2, 3)))
-
-
-def equation_pair(rng: random.Random, equal: bool) -> Pair | None:
-    names = rng.choice((("x", "y"), ("a", "b"), ("x", "t")))
-    degree = rng.choice((1, 1, 2))
-    coefficients = [small(rng) or Fraction(1) for _ in range(3)]
-    other = list(coefficients)
-    if not equal:
-        at = rng.randrange(3)
-        other[at] = other[at] + 1 or Fraction(5)
-    factor = small(rng) or Fraction(2)
-    if [q / other[0] for q in other] == [q / coefficients[0] for q in coefficients] and not equal:
-        return None
-
-    def text(c: list[Fraction], factor: Fraction) -> str:
-        u, v = (("pow", ("var", name), num(degree)) if degree > 1 else ("var", name) for name in names)
-        terms = [("mul", num(factor * c[0]), u), ("mul", num(factor * c[1]), v)]
-        s = style(rng)
-        kind = rng.randrange(4)
-        if kind == 0:
-            return f"{write(('add', *terms), s)[0]} = {write(num(factor * c[2]), s)[0]}"
-        if kind == 1:
-            return f"{write(('add', *terms, num(-factor * c[2])), s)[0]} = 0"
-        if kind == 2:
-            return f"{write(terms[0], s)[0]} = {write(('add', num(factor * c[2]), ('neg', terms[1])), s)[0]}"
-        return f"0 = {write(('add', num(factor * c[2]), ('neg', terms[0]), ('neg', terms[1])), s)[0]}"
-
-    def lone(c: list[Fraction], factor: Fraction) -> bool:  # `x = 3 - y` is a labelled value
-        return factor * c[0] in (1, -1) or factor * c[1] in (1, -1)
-
-    if lone(coefficients, Fraction(1)) or lone(other, factor):
-        return None
-    return text(coefficients, Fraction(1)), text(other, factor), equal
 
 
 def shift(rng: random.Random) -> tuple[str, str]:
@@ -158,7 +121,6 @@ KINDS: dict[str, tuple[float, Callable[[random.Random, bool], Pair | None]]] = {
             rng, lambda: formula(rng, rng.randint(1, 3), rng.sample(VARIABLES, rng.choice((1, 1, 2))), True), equal
         ),
     ),
-    "equations": (0.04, equation_pair),
     "bumps": (0.05, bump_pair),
     "look-alikes": (0.1, look_alike_pair),
 }

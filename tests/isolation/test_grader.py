@@ -36,6 +36,15 @@ def fake_worker(tmp_path: Path, body: str) -> list[str]:
     return [sys.executable, str(script)]
 
 
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MathVerifyPool]:
+    """A pool without math-verify, to which texts of the same characters are equal."""
+    with MathVerifyPool(workers=2, timeout_s=30) as pool:
+        reply = '{"id": number, "verdict": "equal" if sorted(a) == sorted(b) else "different"}'
+        pool._command = fake_worker(tmp_path_factory.mktemp("worker"), f"print(json.dumps({reply}), flush=True)")
+        yield pool
+
+
 def test_verdicts_in_order_and_symmetric(pool: MathVerifyPool) -> None:
     pairs = [("x+1", "1+x"), ("x", "y"), (r"\sqrt{4}", "2"), ("(1,2)", "1<x<2"), ("2", "2")]
     assert pool.compare(pairs) == ["equal", "different", "equal", "equal", "equal"]
@@ -43,18 +52,18 @@ def test_verdicts_in_order_and_symmetric(pool: MathVerifyPool) -> None:
     assert pool.compare([]) == []
 
 
-def test_verdicts_are_cached(pool: MathVerifyPool) -> None:
-    pool.compare([("x+2", "2+x")])
+def test_verdicts_are_cached(quick: MathVerifyPool) -> None:
+    quick.compare([("x+2", "2+x")])
     judged: list[int] = []
-    assert pool.compare([("2+x", "x+2")] * 3, progress=lambda done, _: judged.append(done)) == ["equal"] * 3
+    assert quick.compare([("2+x", "x+2")] * 3, progress=lambda done, _: judged.append(done)) == ["equal"] * 3
     assert judged == []
 
 
-def test_any_thread_and_no_signal_handlers(pool: MathVerifyPool) -> None:
+def test_any_thread_and_no_signal_handlers(quick: MathVerifyPool) -> None:
     handler = signal.getsignal(signal.SIGALRM)
     verdicts: list[str] = []
     threads = [
-        threading.Thread(target=lambda i=i: verdicts.extend(pool.compare([(f"y+{i}", f"{i}+y")]))) for i in range(4)
+        threading.Thread(target=lambda i=i: verdicts.extend(quick.compare([(f"y+{i}", f"{i}+y")]))) for i in range(4)
     ]
     for thread in threads:
         thread.start()
@@ -158,12 +167,12 @@ def test_only_one_line_with_the_number_of_the_task_is_its_reply(tmp_path: Path, 
         assert pool.compare([("a", "b"), ("bad", "x"), ("c", "d"), ("e", "f")]) == ["equal", "error", "equal", "equal"]
 
 
-def test_idle_death_loses_no_pair(pool: MathVerifyPool) -> None:
-    pool.compare([("u+1", "1+u")])
-    for worker in pool._pool:
+def test_idle_death_loses_no_pair(quick: MathVerifyPool) -> None:
+    quick.compare([("u+1", "1+u")])
+    for worker in quick._pool:
         worker.process.kill()
         worker.process.wait()
-    assert pool.compare([("u+2", "2+u")]) == ["equal"]
+    assert quick.compare([("u+2", "2+u")]) == ["equal"]
 
 
 def test_workers_that_do_not_start_raise() -> None:
@@ -182,67 +191,74 @@ def test_workers_that_start_too_slowly_raise(monkeypatch: pytest.MonkeyPatch) ->
         pool.compare([("a", "b")])
 
 
-def test_interrupted_call_leaves_no_stale_reply(pool: MathVerifyPool) -> None:
+def test_interrupted_call_leaves_no_stale_reply(quick: MathVerifyPool) -> None:
     def interrupt(done: int, total: int) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        pool.compare([("v+1", "1+v"), ("v+2", "3+v")], progress=interrupt)
-    assert pool.compare([("v+4", "5+v"), ("v+6", "6+v")]) == ["different", "equal"]
+        quick.compare([("v+1", "1+v"), ("v+2", "3+v")], progress=interrupt)
+    assert quick.compare([("v+4", "5+v"), ("v+6", "6+v")]) == ["different", "equal"]
 
 
-def test_processes_live_from_first_pair_to_close() -> None:
-    pool = MathVerifyPool(workers=1)
-    assert pool._pool == []
-    pool.compare([("a+b", "b+a")])
-    process = pool._pool[0].process
-    pool.close()
+def test_processes_live_from_first_pair_to_close(quick: MathVerifyPool) -> None:
+    quick.close()
+    assert quick._pool == []
+    quick.compare([("a+b", "b+a")])
+    process = quick._pool[0].process
+    quick.close()
     assert process.poll() is not None
-    assert pool.compare([("a+c", "c+a")]) == ["equal"]
-    pool.close()
+    assert quick.compare([("a+c", "c+a")]) == ["equal"]
 
 
-def test_fork_has_its_own_workers(pool: MathVerifyPool) -> None:
-    pool.compare([("p+1", "1+p")])
+def test_fork_has_its_own_workers(quick: MathVerifyPool) -> None:
+    quick.compare([("p+1", "1+p")])
     child = os.fork()
     if child == 0:  # no test machinery in the child: it reports by its exit status
         try:
-            verdicts = pool.compare([("p+2", "2+p"), ("p", "q")])
-            pool.close()
+            verdicts = quick.compare([("p+2", "2+p"), ("p", "q")])
+            quick.close()
             os._exit(0 if verdicts == ["equal", "different"] else 1)
         finally:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert all(worker.process.poll() is None for worker in pool._pool)
-    assert pool.compare([("p+3", "3+p")]) == ["equal"]
+    assert all(worker.process.poll() is None for worker in quick._pool)
+    assert quick.compare([("p+3", "3+p")]) == ["equal"]
 
 
 PARENT = """
-import signal, sys
+import signal, threading
 from outcome_rl.isolation.grader import MathVerifyPool
-pool = MathVerifyPool(workers=1, timeout_s=1)
-pool.compare([("a+b", "b+a")])
+from outcome_rl.isolation.worker_pool import WorkerPool
+{pool}
 print(pool._pool[0].process.pid, flush=True)
 {ending}
 """
+IDLE = """
+pool = WorkerPool(
+    ("outcome_rl.outcomes.isolated:load_isolated", "posixpath:join"), workers=1, timeout_s=1, memory_mib=2048
+)
+pool.ask(["no task of it"])
+"""
+BUSY = "pool = MathVerifyPool(workers=1, timeout_s=1); pool.compare([('a+b', 'b+a')])"
 
 
 @pytest.mark.parametrize(
-    "ending",
+    ("pool", "ending"),
     [
-        "",  # interpreter exit
-        "signal.raise_signal(signal.SIGKILL)",  # while the worker is idle
-        "import threading; threading.Timer(0.3, lambda: signal.raise_signal(signal.SIGKILL)).start()\n"
-        "pool.timeout_s = 60; pool.compare([('9^{9^{9}}', '3')])",  # while it computes: its alarm ends it
+        (IDLE, ""),  # interpreter exit
+        (IDLE, "signal.raise_signal(signal.SIGKILL)"),
+        (
+            BUSY,  # its alarm ends it
+            "threading.Timer(0.3, lambda: signal.raise_signal(signal.SIGKILL)).start()\n"
+            "pool.timeout_s = 60; pool.compare([('9^{9^{9}}', '3')])",
+        ),
     ],
     ids=["exit", "killed idle", "killed busy"],
 )
-def test_no_worker_outlives_its_parent(ending: str) -> None:
-    parent = subprocess.run(
-        [sys.executable, "-c", PARENT.format(ending=ending)], capture_output=True, text=True, timeout=60
-    )
-    worker = int(parent.stdout)
-    assert ends(worker)  # the alarm of a worker is 2 * timeout_s + 5
+def test_no_worker_outlives_its_parent(pool: str, ending: str) -> None:
+    command = [sys.executable, "-c", PARENT.format(pool=pool, ending=ending)]
+    parent = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert ends(int(parent.stdout))  # the alarm of a worker is 2 * timeout_s + 5
 
 
 @pytest.mark.parametrize(("name", "value"), [("workers", 0), ("timeout_s", 0.0), ("memory_mib", -1)])

@@ -18,7 +18,7 @@ NAMES = sorted(
 )
 ARGUMENTS = ("()", "(3)", "(3,2)", "(x,2,y)", "{3}", "{3}{2}", "[3]{2}", "", " 3", r"\{3,2\}", "^2(3)", "_2(3)")
 POSITIONS = ("%s", r"\%s", r"\text{%s}", r"\operatorname{%s}")
-PLACES = ("%s", "2 %s", "x=%s", "(%s,1)", "%s^2", r"\frac{1}{%s}")
+PLACES = ("%s", r"x=\frac{2 %s^2}{3}")
 
 
 @pytest.mark.parametrize("form", POSITIONS)

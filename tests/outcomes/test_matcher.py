@@ -23,9 +23,9 @@ from outcome_rl.outcomes.matcher import OutcomeMatcher
 GENERATIONS = Path(__file__).resolve().parents[3] / "shared" / "data" / "generations"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def matcher() -> Iterator[OutcomeMatcher]:
-    with OutcomeMatcher(workers=2, timeout_s=30) as matcher:
+    with OutcomeMatcher(workers=1, timeout_s=30) as matcher:
         yield matcher
 
 
