@@ -3,8 +3,6 @@
 import io
 import json
 import logging
-import os
-import subprocess
 import sys
 from pathlib import Path
 from unicodedata import category
@@ -89,29 +87,25 @@ def test_controls_of_direction_do_not_reach_a_terminal() -> None:
     assert printable("\u05d0\u05d1 \u0663") == "\u05d0\u05d1 \u0663"  # letters and digits of other scripts stay
 
 
-def test_the_traceback_of_a_users_function(tmp_path: Path) -> None:
-    (tmp_path / "hostile.py").write_text(
-        f"def one(response, example):\n    raise ValueError({TITLE!r} + 'x\\x1b[2J')\n"
-    )
-    settings = ("data.train_max_samples=2", "data.train_batch_size=2", "rollout.n=2", "data.test_files=[]")
-    command = [sys.executable, "-m", "outcome_rl.cli", "train", "--config", "toy", "reward.function=hostile.py:one"]
-    command += [*settings, "data.val_files=[]", "trainer.num_threads=1"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "owned" in done.stderr
-    assert harmful(done.stdout + done.stderr) == []
+def test_the_traceback_of_a_users_function(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "excepthook", None)
+    invoke(cli.main, "env")
+    error = ValueError(TITLE + "x\x1b[2J")
+    sys.excepthook(type(error), error, None)
+    shown = capsys.readouterr().err
+    assert "owned" in shown
+    assert harmful(shown) == []
 
 
-def test_a_terminal_without_unicode_ends_no_command(tmp_path: Path) -> None:
+def test_a_terminal_without_unicode_ends_no_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "samples.jsonl"
     path.write_text(
         json.dumps({"question_id": "é", "gold": r"\sum_{k=1}^3 k", "response": "5", "correct": True}) + "\n"
     )
-    command = [sys.executable, "-m", "outcome_rl.cli", "analyze", str(path), "--workers", "1"]
-    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
-    assert r"question \xe9" in done.stdout
+    output = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output, encoding="ascii", write_through=True))
+    cli.main(["analyze", str(path), "--workers", "1"])
+    assert rb"question \xe9" in output.getvalue()
 
 
 def test_a_name_makes_no_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
