@@ -48,7 +48,7 @@ def write(tree: Tree, s: Style) -> tuple[str, int]:
     if kind == "pi":
         return (r"\pi" if s.latex else "pi", ATOM)
     if kind == "e":
-        return ("E" if s.algebra and s.rng.random() < 0 else "e", ATOM)
+        return "e", ATOM
     if kind == "add":
         text = write(tree[1], s)[0]
         for term in tree[2:]:

@@ -231,8 +231,7 @@ def intervals(rng: random.Random) -> list[Statement]:
         rf"(-\infty,{p})\cup({p},\infty)")]
 
 
-def evaluated(rng: random.Random, tries: Sequence[tuple[str, Callable[..., object]]],
-    points: Sequence[object]) -> list[Statement]:
+def evaluated(tries: Sequence[tuple[str, Callable[..., object]]], points: Sequence[object]) -> list[Statement]:
     """Texts with a function each; a meaning is the values, to 40 digits or exact."""
     statements: list[Statement] = []
     for text, function in tries:
@@ -262,7 +261,7 @@ def factorials(rng: random.Random) -> list[Statement]:
         lambda v: factorial(k**v)), (rf"\frac{{{n}!}}{{{k}!({n}-{k})!}}", lambda v: comb(v, k)),
         (rf"\binom{{{k}{n}}}{{{n}}}", lambda v: comb(k * v, v)), (f"({n}-1)!", lambda v: factorial(v - 1)), (f"{n}-1!",
         lambda v: v - 1), (f"{n}({n}-1)!", lambda v: factorial(v))]
-    return evaluated(rng, [(text, lambda v, f=f: Fraction(f(v))) for text, f in tries], [4, 3])
+    return evaluated([(text, lambda v, f=f: Fraction(f(v))) for text, f in tries], [4, 3])
 
 
 def floors(rng: random.Random) -> list[Statement]:
@@ -292,7 +291,7 @@ def floors(rng: random.Random) -> list[Statement]:
 def logarithms(rng: random.Random) -> list[Statement]:
     a, b, k = rng.sample(range(2, 12), 3)
     ln = mpmath.log
-    return evaluated(rng, [(rf"\log_{{{a}}} {b}", lambda x: ln(b) / ln(a)), (rf"\log_{{{b}}} {a}",
+    return evaluated([(rf"\log_{{{a}}} {b}", lambda x: ln(b) / ln(a)), (rf"\log_{{{b}}} {a}",
         lambda x: ln(a) / ln(b)), (rf"\frac{{\ln {b}}}{{\ln {a}}}", lambda x: ln(b) / ln(a)), (rf"\log_{{{a}}}({b})",
         lambda x: ln(b) / ln(a)), (rf"\ln {a}{b}", lambda x: ln(int(f"{a}{b}"))), (rf"\ln({a} \cdot {b})",
         lambda x: ln(a * b)), (rf"\log_{{{a}}}^2 {b}", lambda x: (ln(b) / ln(a)) ** 2), (rf"\log_{{{a}}} {b}^2",
@@ -313,7 +312,7 @@ def trigonometry(rng: random.Random) -> list[Statement]:
     k, (name, other) = rng.randint(2, 5), rng.sample(("sin", "cos", "tan"), 2)
     f, g = getattr(mpmath, name), getattr(mpmath, other)
     inverse = getattr(mpmath, f"a{name}")
-    return evaluated(rng, [(rf"\{name}^{k} x", lambda x: f(x) ** k), (rf"\{name} x^{k}", lambda x: f(x**k)),
+    return evaluated([(rf"\{name}^{k} x", lambda x: f(x) ** k), (rf"\{name} x^{k}", lambda x: f(x**k)),
         (rf"(\{name} x)^{k}", lambda x: f(x) ** k), (rf"\{name}(x)^{k}", lambda x: f(x) ** k), (rf"\{name}(x^{k})",
         lambda x: f(x**k)), (rf"\{name}^{{-1}} x", inverse), (rf"\arc{name} x", inverse), (rf"\frac{{1}}{{\{name} x}}",
         lambda x: 1 / f(x)), (rf"(\{name} x)^{{-1}}", lambda x: 1 / f(x)), (rf"\{name} {k}x", lambda x: f(k * x)),
