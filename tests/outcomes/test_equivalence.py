@@ -35,8 +35,9 @@ def score(explorer: Explorer, answers: list[str], gold: str | None = "ab") -> li
 
 @pytest.mark.filterwarnings("ignore:no response of a batch")
 @settings(deadline=None)
-@given(st.lists(ANSWERS.filter(bool), min_size=1, max_size=3), st.randoms())
-@pytest.mark.parametrize("check", [same_residue, intransitive])
+@given(
+    st.sampled_from([same_residue, intransitive]), st.lists(ANSWERS.filter(bool), min_size=1, max_size=3), st.randoms()
+)
 def test_a_text_keeps_its_class_and_the_order_of_the_responses_does_not_matter(
     check: Any, steps: list[list[str]], rng: random.Random
 ) -> None:
