@@ -1,4 +1,4 @@
-"""Outcome functions in TRL and verl: data rows, correctness, whole episodes, and hostile functions."""
+"""Outcome functions in TRL and verl: data rows, correctness, whole episodes."""
 
 from pathlib import Path
 from typing import Any
@@ -11,22 +11,6 @@ from verl_runs import EXPLORE, Queue, make_trainer, put_group, verl_config
 
 from outcome_rl import ExplorationConfig
 from outcome_rl.integrations.trl import exploration_advantages
-
-BOXED = [rf"1 + 1 = {value} \boxed{{ {value} }}" for value in "7531"]
-
-
-def test_trl_goes_on_whatever_a_function_does(make: Make, caplog: pytest.LogCaptureFixture) -> None:
-    exploration = ExplorationConfig(outcome="outcome_functions:digit_isolated", answer_mask_mode="none")
-    trainer = make(exploration=exploration, rollout_func=saying(*BOXED))
-    trainer.train()
-    steps = [row for row in trainer.state.log_history if "outcomes/unresolved" in row]
-    assert [row["outcomes/unresolved"] for row in steps] == [9.0, 9.0]  # of 12 responses, to three questions
-    assert all(row["grad_norm"] > 0 for row in steps)
-    for question in trainer.explorer.solved:
-        assert {outcome for outcome, _ in trainer.explorer.seen(question)} == {"7", "(crash)", "(timeout)", "(memory)"}
-    for kind in ("crash", "timeout", "memory"):
-        assert f"ended with {kind}" in caplog.text
-    trainer.explorer.close()
 
 
 def test_trl_passes_rows_and_takes_verdicts_from_the_second_function(make: Make) -> None:

@@ -125,13 +125,14 @@ def test_slime_without_labels_takes_positive_rewards() -> None:
     assert post_process.metrics["outcomes/correct_rate"] == 0.5
 
 
-def test_slime_labels_may_be_anything_where_a_function_reads_them() -> None:
-    samples = [Sample(0, "2+2", "one two", {"number": 4}, 0.0)]
+def test_slime_functions_read_metadata_and_labels_of_any_type() -> None:
+    samples = [Sample(0, "2+2", "one two", {"number": 4}, 0.0, {"id": 7})]
     post_process = ExplorationRewards(
-        outcome="outcome_functions:length", is_correct=lambda value, example: value == example["label"]["number"] / 2
+        outcome="outcome_functions:episode", is_correct=lambda value, row: value[1] == row["label"]["number"] / 2
     )
     post_process(ARGS, samples)
     assert post_process.metrics["outcomes/correct_rate"] == 1.0
+    assert post_process.explorer.seen(question_id("2+2")) == [("('7', 2)", 1)]
 
 
 def test_slime_scores_a_rollout_once() -> None:
@@ -153,21 +154,6 @@ def test_slime_leaves_out_what_does_not_train() -> None:
     assert found == [0.0] * 4
     assert post_process.explorer.counts.total() == 2
     assert post_process(ARGS, [*aborted, *removed]) == ([0.0, 0.0], [0.0, 0.0])
-
-
-def test_slime_outcome_functions() -> None:
-    post_process = ExplorationRewards(outcome="outcome_functions:last_word", bonus="ucb", coef=1.0)
-    _, advantages = post_process(ARGS, group(0, "2+2", r"\boxed{4}", ["4", "5", "5"]))
-    assert advantages == pytest.approx([1.0, 1.0, 1.0])  # no reward was given, and every outcome is new
-    assert post_process.explorer.solved == dict.fromkeys(post_process.explorer.solved, True)
-    by_reward = ExplorationRewards(outcome="outcome_functions:episode", bonus="ucb_con")
-    samples = group(0, "2+2", "4", ["4", "5"], metadata={"id": 7})
-    for sample in samples:
-        sample.label = None
-    by_reward(ARGS, samples)
-    (question,) = by_reward.explorer.solved
-    assert by_reward.explorer.solved[question]
-    assert by_reward.explorer.seen(question) == [("('7', 2)", 2)]
 
 
 def rollout_of(tokenizer: Any, texts: list[str], rewards: list[float], tools: dict[int, str]) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def test_a_resumed_run_ends_as_one_that_was_not_stopped(saved: Any, tmp_path: Pa
     "settings", [{"steps_per_generation": 2}, {"num_iterations": 3, "gradient_accumulation_steps": 2}], ids=str
 )
 def test_a_resume_in_a_generation_counts_each_sample_once(tmp_path: Path, settings: dict[str, Any]) -> None:
-    settings = {"save_steps": 1, "max_steps": 4, **settings}
+    settings = {"save_steps": 1, "max_steps": 6, **settings}
     whole = sampled_run(tmp_path / "whole", **settings)
     whole.train()
     for stop in (1, 2, 3):

@@ -359,18 +359,13 @@ def test_a_state_of_other_settings_is_refused(make: Make, queue: Queue, setting:
         make(EXPLORE + "bonus=ucb_con", setting)
 
 
-def put_logps(queue: Queue, batch: KVBatchMeta, means: list[float]) -> None:
-    """Log-probabilities as verl computes them before the advantages: one per token, here all equal to the mean."""
-    for key, mean in zip(batch.keys, means, strict=True):
-        queue.fields[key]["old_log_probs"] = torch.full_like(queue.fields[key]["rm_scores"], mean)
-
-
 def test_unlikeliness_ranks_by_verls_log_probabilities(make: Make, queue: Queue) -> None:
     settings = ("adv_estimator=unlikeliness", "bonus=none", "answer_mask_mode=none")
     trainer = make(*(EXPLORE + setting for setting in settings))
     batch = put_group(queue, trainer, "a", "q1", ["27", "27", "5", "27"])
     means = [-0.5, -2.0, -1.0, -0.1]
-    put_logps(queue, batch, means)
+    for key, mean in zip(batch.keys, means, strict=True):  # as verl computes them before the advantages
+        queue.fields[key]["old_log_probs"] = torch.full_like(queue.fields[key]["rm_scores"], mean)
     queue.fields["a_1_0"]["response_mask"][:2] = 0  # a tool's tokens
     queue.fields["a_1_0"]["old_log_probs"][:2] = 1e6
     trainer._compute_advantage(batch, {})
