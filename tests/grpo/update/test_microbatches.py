@@ -18,8 +18,8 @@ BY_TOKENS = ("actor.use_dynamic_bsz=true", "actor.ppo_max_token_len_per_gpu=32")
 @pytest.mark.parametrize(
     ("settings", "loss_agg_mode", "answer_mask_mode"),
     [
-        (("actor.use_prefix_grouper=false",), "token-mean", "all"),
-        (("actor.ppo_micro_batch_size_per_gpu=1",), "token-sum", "policy"),
+        (("actor.use_prefix_grouper=false",), "token-sum", "policy"),
+        (("actor.ppo_micro_batch_size_per_gpu=1",), "token-mean", "all"),
         # Parts a group: its prompt is computed in both parts.
         (("actor.ppo_micro_batch_size_per_gpu=2",), "seq-mean-token-sum", "bonus"),
         (BY_TOKENS, "seq-mean-token-mean", "all"),
