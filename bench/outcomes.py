@@ -22,9 +22,10 @@ from sympy.core.cache import clear_cache
 
 from bench import rules
 from bench.graders import BASELINES
-from bench.result_file import add_out, read_rows, write_result
+from bench.result_file import add_out, write_result
 from bench.rules import answer_in
 from outcome_rl import OutcomeMatcher, equivalent
+from outcome_rl.files.rows import read_objects
 from outcome_rl.outcomes import keys
 from outcome_rl.outcomes.canonical.latex import UNIT_WORDS
 
@@ -87,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def measure_pairs(path: Path) -> dict[str, dict[str, float]]:
     """Measure agreement with the labels of all rows that are neither suspect nor a matter of convention."""
-    rows = [row for row in read_rows(path) if not row.get("suspect") and not row.get("convention")]
+    rows = [row for _, row in read_objects(path) if not row.get("suspect") and not row.get("convention")]
     golds, predictions = ([answer_in(row[side]) for row in rows] for side in ("gold", "pred"))
     expected = np.array([row["expected"] for row in rows])
     verdicts = {}
@@ -117,7 +118,7 @@ def forget() -> None:
 
 def samples(path: Path) -> Iterator[tuple[str, str | None, str, dict[str, Any]]]:
     """Yield (question id, answer, gold, sample) of every sample."""
-    for question in read_rows(path):
+    for _, question in read_objects(path):
         for sample in question["samples"]:
             answer = sample["answer"]
             yield question["question_id"], None if answer is None else str(answer), str(question["gold"]), sample

@@ -2,7 +2,6 @@
 
 import argparse
 import hashlib
-import json
 import shutil
 import subprocess
 import time
@@ -42,12 +41,6 @@ def write_result(folder: Path, name: str, config: dict[str, Any], figures: Any) 
     path = folder / f"{name}.json"
     write_json(path, {"config": config, "figures": figures, **provenance(describe_environment()["devices"])})
     return path
-
-
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a JSON-lines file."""
-    with path.open(encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
 
 
 def provenance(devices: list[str]) -> dict[str, Any]:

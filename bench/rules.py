@@ -18,8 +18,8 @@ from unittest.mock import patch
 
 import numpy as np
 
-from bench.result_file import read_rows
 from outcome_rl import OutcomeMatcher, extract_answer, outcome_key
+from outcome_rl.files.rows import read_objects
 from outcome_rl.isolation.grader import MathVerifyPool
 from outcome_rl.outcomes.canonical.spellings import SPELLINGS
 
@@ -134,7 +134,7 @@ def generated(folder: Path) -> list[Case]:
     rows = {
         (path.stem, str(question["question_id"]), str(sample["answer"]), str(question["gold"]))
         for path in sorted((folder / "generations").glob("*.jsonl"))
-        for question in read_rows(path)
+        for _, question in read_objects(path)
         for sample in question["samples"]
         if sample["answer"] is not None and not (_is_integer(sample["answer"]) and _is_integer(question["gold"]))
     }
@@ -150,14 +150,14 @@ def labelled(folder: Path) -> list[Case]:
     return [
         Case(answer_in(row["pred"]), answer_in(row["gold"]), bool(row["expected"]))
         for path in sorted((folder / "pairs").glob("*.jsonl"))
-        for row in read_rows(path)
+        for _, row in read_objects(path)
         if "gold" in row and not row.get("suspect") and not row.get("convention")
     ]
 
 
 def reported(folder: Path) -> list[dict[str, Any]]:
     """Return the reported responses; those that a report files under a class come with it."""
-    return read_rows(folder / "answers" / "give.jsonl")
+    return [row for _, row in read_objects(folder / "answers" / "give.jsonl")]
 
 
 def answer_in(text: str) -> str:

@@ -43,7 +43,12 @@ def test_the_commit_of_a_checkout_tells_of_changes_but_not_of_new_result_files(
     assert result_file.commit() == f"{head} with uncommitted changes"
 
 
-def test_without_git_a_digest_names_the_sources(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("refused", [False, True])
+def test_without_git_or_where_it_refuses_a_digest_names_the_sources(
+    refused: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if refused:
+        (tmp_path / ".git").write_text("gitdir: of another owner\n")  # git ends with an error
     package = tmp_path / "package"
     package.mkdir()
     (package / "a.py").write_text("x = 1\n")
@@ -54,13 +59,3 @@ def test_without_git_a_digest_names_the_sources(monkeypatch: pytest.MonkeyPatch,
     assert result_file.commit() == first
     (package / "a.py").write_text("x = 2\n")
     assert result_file.commit() != first
-
-
-def test_a_checkout_that_git_refuses_is_unknown_and_keeps_the_result(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / ".git").write_text("gitdir: of another owner\n")  # git ends with an error
-    monkeypatch.setattr(result_file, "ROOT", tmp_path)
-    content = json.loads(result_file.write_result(tmp_path, "some", {}, {"a": 1.5}).read_text())
-    assert content["commit"].startswith("unknown, sources ")
-    assert content["figures"] == {"a": 1.5}

@@ -22,7 +22,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 
 
-@settings(deadline=None)  # it waits for the disk
+@settings(max_examples=40, deadline=None)  # it waits for the disk
 @given(
     rows=st.lists(st.dictionaries(TEXT, TEXT | st.floats(allow_nan=False) | st.none()), max_size=5),
     cut=st.integers(0, 9),
