@@ -4,11 +4,11 @@ import functools
 import json
 import re
 import runpy
-import subprocess
 import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -28,18 +28,21 @@ from outcome_rl.toy import policy_dir
 ROOT = Path(__file__).resolve().parents[1]
 
 
+def run_example(name: str, *options: str) -> None:
+    path = ROOT / "examples" / f"{name}.py"
+    with patch.object(sys, "argv", [str(path), *options]):
+        runpy.run_path(str(path), run_name="__main__")
+
+
 @pytest.mark.slow
-def test_grpo_in_one_file(tmp_path: Path) -> None:
+def test_grpo_in_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Here with `generate`; tests/vllm run it with vLLM."""
-    path = ROOT / "examples" / "grpo_vllm.py"
-    assert len(path.read_text().splitlines()) <= 300
-    many = ["--steps", "1", "--questions", "600", "--engine", "transformers"]
-    refused = subprocess.run([sys.executable, path, *many], capture_output=True, text=True, timeout=60)
-    assert "the toy task holds 512 problems, fewer than --questions 600" in refused.stderr
-    options = ["--steps", "2", "--questions", "4", "--engine", "transformers", "--out", tmp_path / "out"]
-    done = subprocess.run([sys.executable, path, *options], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    assert [line.split(":")[0] for line in done.stdout.splitlines()[:2]] == ["step 1", "step 2"]
+    assert len((ROOT / "examples" / "grpo_vllm.py").read_text().splitlines()) <= 300
+    with pytest.raises(SystemExit, match="the toy task holds 512 problems, fewer than --questions 600"):
+        run_example("grpo_vllm", "--questions", "600", "--engine", "transformers")
+    options = ("--steps", "2", "--questions", "4", "--engine", "transformers", "--out", str(tmp_path / "out"))
+    run_example("grpo_vllm", *options)
+    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()[:2]] == ["step 1", "step 2"]
     assert int(Explorer.load(tmp_path / "out" / "exploration").counts.items().counts.sum()) == 2 * 4 * 8
 
 
@@ -57,7 +60,7 @@ def test_grpo_in_one_file(tmp_path: Path) -> None:
     ],
 )
 def test_outcomes(name: str, output: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    runpy.run_path(str(ROOT / "examples" / "outcomes" / f"{name}.py"), run_name="__main__")
+    run_example(f"outcomes/{name}")
     shown = capsys.readouterr().out
     assert [expected for expected in output if expected not in shown] == []
 
@@ -123,8 +126,7 @@ def test_loops_train_what_the_model_computes(loop: str, tmp_path: Path, monkeypa
         (block,) = (text for text in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "optimizer" in text)
         exec(block.replace("count=20", "count=1"), {})
     else:
-        monkeypatch.setattr(sys, "argv", [loop, *options])
-        runpy.run_path(str(ROOT / "examples" / f"{loop}.py"), run_name="__main__")
+        run_example(loop, *options)
     assert called
     model.load_state_dict(before)
     ends, pad = {*ENDS}, tokenizer.pad_token_id

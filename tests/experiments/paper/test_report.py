@@ -12,7 +12,7 @@ from reproduce_records import PLAN, records
 from experiments.claims import CLAIMS
 from experiments.paper.__main__ import main
 from experiments.paper.measures import BASE, Results, final
-from experiments.paper.report import write_report
+from experiments.paper.report import compose
 from experiments.paper.tables import common_unsolved
 from outcome_rl.tools.verdicts import estimate
 
@@ -50,11 +50,13 @@ def test_tables_show_the_records(folder: Path) -> None:
     assert "UCB-Con, c = 1" in page.split("## Ablations")[1]
 
 
-def test_methods_are_set_beside_grpo_over_all_questions_and_by_split(tmp_path: Path) -> None:
-    made = records(plan=replace(PLAN, seeds=(0, 1, 2)))
-    write_report(made, tmp_path)
-    page = (tmp_path / "report.md").read_text().split("## Methods compared with GRPO")[1].split("\n## ")[0]
-    results = Results(made)
+def page_of(results: Results) -> str:
+    return compose(results, {cell.name: {} for cell in results.cells})
+
+
+def test_methods_are_set_beside_grpo_over_all_questions_and_by_split() -> None:
+    results = Results(records(plan=replace(PLAN, seeds=(0, 1, 2))))
+    page = page_of(results).split("## Methods compared with GRPO")[1].split("\n## ")[0]
     for split in PLAN.splits:
         section = page.split(f"### {split.capitalize()} questions")[1].split("###")[0]
         assert "| GRPO |" not in section
@@ -69,9 +71,8 @@ def test_methods_are_set_beside_grpo_over_all_questions_and_by_split(tmp_path: P
         assert row.split(" | ")[4] == f"{found.mean:+.3f} ± {found.error:.3f}"
 
 
-def test_one_seed_has_no_spread_and_says_so(tmp_path: Path) -> None:
-    write_report(records(plan=replace(PLAN, seeds=(0,), splits=("hard",))), tmp_path)
-    page = (tmp_path / "report.md").read_text()
+def test_one_seed_has_no_spread_and_says_so() -> None:
+    page = page_of(Results(records(plan=replace(PLAN, seeds=(0,), splits=("hard",)))))
     assert "`python -m experiments.paper quick --seeds 1`" in page
     assert "12 training questions, 1 seed." in page
     (row, *_) = [line for line in page.split("### Test questions")[1].splitlines() if line.startswith("| Batch |")]
@@ -94,10 +95,10 @@ def test_figures_stand_beside_the_markdown(folder: Path) -> None:
         assert (folder / name).read_bytes().startswith(b"\x89PNG")
 
 
-def test_where_no_question_is_left_unsolved_the_column_is_left_out(tmp_path: Path) -> None:
-    everything = records(lambda method, name, chance: 1.0)
-    page, _ = write_report(everything, tmp_path)
-    assert "that none solved" not in page.read_text()
+@pytest.mark.parametrize("solved", [0.0, 1.0])
+def test_where_no_question_is_left_unsolved_the_column_is_left_out(solved: float) -> None:
+    page = page_of(Results(records(lambda method, name, chance: solved)))
+    assert ("that none solved" in page) == (solved == 0.0)
 
 
 def test_without_records_the_error_names_the_file(tmp_path: Path) -> None:

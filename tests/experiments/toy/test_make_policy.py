@@ -100,16 +100,16 @@ def test_imitation_learns_and_repeats_bit_for_bit():
 
 
 def test_script_writes_a_loadable_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    main(["--out", str(tmp_path), "--steps", "3", "--seed", "4", "--questions", "4", "--samples", "4"])
+    main(["--out", str(tmp_path), "--steps", "2", "--seed", "4", "--questions", "4", "--samples", "4"])
     output = capsys.readouterr().out
-    assert "step 3/3: loss" in output
+    assert "step 2/2: loss" in output
     assert "pass@k 1: " in output
     policy, tokenizer = load(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {path.name for path in policy_dir().iterdir()}
     assert (tmp_path / "tokenizer.json").read_bytes() == (policy_dir() / "tokenizer.json").read_bytes()
     assert (tmp_path / "config.json").read_bytes() == (policy_dir() / "config.json").read_bytes()
     card = json.loads((tmp_path / CARD_NAME).read_text())
-    assert card["made_by"].endswith("--seed 4 --steps 3 --instance 0")
+    assert card["made_by"].endswith("--seed 4 --steps 2 --instance 0")
     assert measure(policy, tokenizer, DialectTask().problems("test", 4), n_samples=4, seed=4) == card["measured"]
 
 
