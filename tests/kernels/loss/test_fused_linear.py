@@ -44,35 +44,6 @@ def test_as_exact_as_plain_pytorch(**drawn: Any) -> None:
     check_linear_loss("native", **drawn)
 
 
-@pytest.mark.parametrize("token_loss", ["ppo", "gspo"])
-def test_given_rows_are_computed_and_no_others(token_loss: str) -> None:
-    chosen = {"token_loss": token_loss, "beta": 0.1}
-    case = make_case(0, torch.float32, chosen)
-    rows = torch.arange(0, B * T, 2)
-
-    def of(impl: str) -> Any:
-        return run(
-            linear_policy_loss,
-            case.operands,
-            torch.float32,
-            {"hidden", "weight"},
-            **case.inputs,
-            **chosen,
-            rows=rows,
-            impl=impl,
-        )
-
-    (ours, gradients), (reference, expected) = of("native"), of("reference")
-    computed = case.inputs["mask"].flatten() & (torch.arange(B * T) % 2 == 0)
-    assert ours.metrics["computed_tokens"] == computed.sum()
-    assert ours.metrics["active_tokens"] == case.inputs["mask"].sum()
-    assert torch.equal(ours.logps.flatten() != 0, computed)
-    assert torch.equal(gradients["hidden"].flatten(0, 1).any(-1), computed & gradients["hidden"].flatten(0, 1).any(-1))
-    torch.testing.assert_close(ours.logps, reference.logps, atol=1e-5, rtol=1e-5)
-    for name, value in expected.items():
-        torch.testing.assert_close(gradients[name], value, atol=1e-5, rtol=1e-4)
-
-
 # --- cost ---
 
 N = 40

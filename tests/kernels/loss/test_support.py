@@ -92,8 +92,14 @@ def test_as_exact_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     compare(1, torch.float32, chosen, wants, rows="active", impl="triton", absent={"ref_logps"})
 
 
-@pytest.mark.parametrize("impl", FAST)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("impl", "dtype"),
+    [
+        pytest.param("native", torch.float32, marks=needs_native),
+        pytest.param("native", torch.bfloat16, marks=needs_native),
+        pytest.param("triton", torch.bfloat16, marks=needs_triton),
+    ],
+)
 def test_sums_of_long_segments(impl: str, dtype: torch.dtype) -> None:
     """A position that kept 1,100 tokens, a token that 700 positions kept, and the ends of pieces.
 
