@@ -83,15 +83,6 @@ def test_as_exact_as_plain_pytorch_in_triton(**drawn: Any) -> None:
     compare(**drawn, dtype=torch.float32, impl="triton")
 
 
-@needs_triton
-def test_as_exact_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Supports and tokens of more than one piece, and of one."""
-    monkeypatch.setattr("outcome_rl_kernels.loss.support_triton._PIECE", 6)
-    chosen: dict[str, Any] = {"token_loss": "ppo", "temperature": 0.7, "entropy_coef": 0.1}
-    wants = {"hidden", "weight", "bias"}
-    compare(1, torch.float32, chosen, wants, rows="active", impl="triton", absent={"ref_logps"})
-
-
 @pytest.mark.parametrize(
     ("impl", "dtype"),
     [
