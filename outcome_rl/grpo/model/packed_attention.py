@@ -83,12 +83,15 @@ def attend(
 
     Args:
         query, key, value: (1, A, U, D) of a packed row; keys and values may have fewer heads.
-        attention_mask: for calls without `packed_batch`.
+        attention_mask: for calls without `packed_batch`, which has the placeholder of `Policy.packed_hidden`.
         packed_batch: as given to the model's forward; None is transformers' own attention.
         scaling, sliding_window, softcap: of the architecture.
 
     Returns:
         (1, U, A, D), and None for the attention weights.
+
+    Raises:
+        ValueError: the model made a mask for a packed row.
     """
     if packed_batch is None:
         if softcap is not None:
@@ -106,6 +109,8 @@ def attend(
         settings |= {"scaling": scaling, "sliding_window": sliding_window}
         output: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **settings)
         return output
+    if attention_mask is not None and attention_mask.numel() > 1:
+        raise ValueError("its layers make masks of their own")
     dtype = query.dtype
     if query.device.type == "cpu" and dtype in HALF_PRECISION:
         # On the CPU the backward pass takes 2 to 5 times as long in half precision, for up to 256 tokens, and gradients

@@ -14,15 +14,19 @@ from tiny_models import SIZES
 from torch import Tensor, nn
 from transformers import (
     AutoModelForCausalLM,
+    DeepseekV3Config,
+    DogeConfig,
     Gemma2Config,
     GPT2Config,
     GPTNeoXConfig,
+    Lfm2Config,
     LlamaConfig,
     MambaConfig,
     MistralConfig,
     PreTrainedConfig,
     Qwen2Config,
     Qwen3Config,
+    StableLmConfig,
 )
 
 from outcome_rl.grpo.config.schema import ModelConfig
@@ -83,6 +87,12 @@ CONFIGS = {
     "qwen3": Qwen3Config(**MULTI),
     "mistral, window of 3": MistralConfig(**MULTI, sliding_window=3),
     "gemma2, window of 3, capped scores": Gemma2Config(**MULTI, sliding_window=3, attn_logit_softcapping=0.5),
+    "deepseek v3, values narrower than keys": DeepseekV3Config(
+        **SIZES,
+        **{"num_key_value_heads": 2, "q_lora_rank": 8, "kv_lora_rank": 8, "v_head_dim": 4},
+        **{"qk_rope_head_dim": 4, "qk_nope_head_dim": 4, "n_group": 1, "topk_group": 1},
+        **{"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8},
+    ),
     "gpt-neox": GPTNeoXConfig(**SIZES),
     "gpt2, learned positions": GPT2,
 }
@@ -118,10 +128,20 @@ def test_scores_are_capped_as_by_the_model_itself(packs: bool, load: Load, tmp_p
             torch.testing.assert_close(policy.hidden(ids, given)[seen], truth, rtol=1e-4, atol=1e-5)
 
 
-def test_a_model_that_carries_state_from_token_to_token_is_refused(load: Load) -> None:
-    config = MambaConfig(vocab_size=80, hidden_size=16, num_hidden_layers=1, eos_token_id=2, bos_token_id=1)
-    with pytest.raises(ValueError, match=r"MambaForCausalLM .*set model\.use_remove_padding=false"):
+@pytest.mark.parametrize(
+    "config",
+    [
+        MambaConfig(vocab_size=80, hidden_size=16, num_hidden_layers=1, eos_token_id=2, bos_token_id=1),
+        Lfm2Config(**MULTI, layer_types=["conv", "full_attention"]),
+        DogeConfig(**SIZES),
+        StableLmConfig(**SIZES, num_key_value_heads=2),
+    ],
+    ids=["state space", "convolution", "masks of its own", "attention of its own"],
+)
+def test_models_that_cannot_be_packed_are_refused(config: PreTrainedConfig, load: Load) -> None:
+    with pytest.raises(ValueError, match=r"set model\.use_remove_padding=false"):
         load(config)
+    load(config, use_remove_padding=False)
 
 
 def test_attention_that_ignores_the_layout_is_refused(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
