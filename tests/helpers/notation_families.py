@@ -331,7 +331,7 @@ def trigonometry(rng: random.Random) -> list[Statement]:
 def names(rng: random.Random) -> list[Statement]:
     """Indices, derivatives, decorations, integrals: structure that a product would lose."""
     x, y = rng.sample("xyzuvw", 2)
-    k, m = rng.sample(range(1, 10), 2)
+    k, m = rng.sample(range(2, 10), 2)
     statements = (of(("i", x, k), f"{x}_{k}", f"{x}_{{{k}}}") + of(("i", x, m), f"{x}_{m}") + of((x,), x,
         rf"\mathrm{{{x}}}"))
     statements += of(("i", x, k, m), rf"{x}_{{{k}{m}}}") + own(rf"{x}_{{{m}{k}}}", rf"{x}_{{{k},{m}}}",

@@ -7,11 +7,12 @@ import random
 import pytest
 from answer_oracle import agree
 from answer_trees import Tree, num
-from look_alikes import look_alike_pair
+from look_alikes import FAMILIES, look_alike_pair
+from notation_families import Family
 from outcome_pairs import KINDS, RECORD, Pair, measure
 
 from outcome_rl import OutcomeMatcher
-from outcome_rl.outcomes.keys import OUTCOME_RULE
+from outcome_rl.outcomes.keys import OUTCOME_RULE, canonical_text
 
 X, Y = ("var", "x"), ("var", "y")
 
@@ -29,6 +30,20 @@ def test_no_unequal_pair_has_one_key_and_few_equal_pairs_have_two() -> None:
 def test_functions_that_differ_on_a_short_stretch_have_two_keys() -> None:
     row = measure(150, seed=3, kinds=["bumps"])["bumps"]
     assert row == {"equal": 150, "missed": 0, "unequal": 150, "wrong": 0}
+
+
+# The families whose statements are all read; in the others a meaning may have two keys.
+READ = "adjacency choices bounds collections conditions intervals trigonometry".split()  # noqa: SIM905
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.__name__)
+def test_statements_have_one_key_exactly_if_they_have_one_meaning(family: Family) -> None:
+    rng = random.Random(1)
+    for _ in range(6):
+        found = {(meaning, canonical_text(text)) for meaning, text in family(rng)}
+        assert len({key for _, key in found}) == len(found)
+        if family.__name__ in READ:
+            assert len({meaning for meaning, _ in found}) == len(found)
 
 
 def test_look_alikes_differ_also_for_math_verify() -> None:
