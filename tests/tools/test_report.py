@@ -200,6 +200,11 @@ def test_unsolved_questions_are_listed_with_their_wrong_answers(finished: Path, 
     assert "5 (4)" in text
 
 
+def test_a_report_imports_no_outcome_function(finished: Path) -> None:
+    found = find_unsolved(finished, {"exploration": {"outcome": "no_such_module:function"}})
+    assert "no_such_module:function is a function, which a report does not import" in str(found)
+
+
 def test_a_page_replaces_no_file_by_a_link_in_a_folder(finished: Path, tmp_path: Path) -> None:
     """A stranger's folder with `report.html -> ~/.bashrc` would replace that file."""
     run = shutil.copytree(finished, tmp_path / "run")
