@@ -148,6 +148,7 @@ def test_a_near_command_or_preset_is_suggested() -> None:
     assert result.exit_code == 2
     assert "did you mean 'analyze'?" in result.stderr
     assert "did you mean --config toy?" in invoke("train", "toy").stderr
+    assert "did you mean 'toy'?" in invoke("train", "--config", "toys").stderr
 
 
 def test_settings_have_no_dashes() -> None:
