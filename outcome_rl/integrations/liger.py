@@ -149,10 +149,10 @@ class LigerFusedLinearGRPOLoss(torch.nn.Module):
                 )
         if vllm_is_ratio is not None:
             vllm_is_ratio = vllm_is_ratio.masked_fill(vllm_is_ratio.isnan(), 1.0)
-        if vllm_is_ratio is not None and vllm_is_ratio.dim() == 2 and vllm_is_ratio.shape[1] == 1:
-            vllm_is_ratio = vllm_is_ratio[:, 0]
-        if vllm_is_ratio is not None and vllm_is_ratio.dim() == 2 and self.importance_sampling_level == "sequence":
-            raise ValueError("vllm_is_ratio must be per sequence where importance_sampling_level is 'sequence'")
+            if vllm_is_ratio.dim() == 2 and vllm_is_ratio.shape[1] == 1:
+                vllm_is_ratio = vllm_is_ratio[:, 0]
+            elif vllm_is_ratio.dim() == 2 and self.importance_sampling_level == "sequence":
+                raise ValueError("vllm_is_ratio must be per sequence where importance_sampling_level is 'sequence'")
         output = linear_policy_loss(
             _input,
             lin_weight,

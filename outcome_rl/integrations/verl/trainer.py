@@ -139,6 +139,8 @@ def _around_load_checkpoint(trainer: Any, original: Callable[[], None]) -> None:
     explorer.set_id_source(id_source(id_key, within_source=True))
     explorer.length_setting = "data.max_response_length"
     setattr(trainer, _EXPLORER, explorer)
+    advice = "Check the synchronisation of weights with the rollout servers."
+    setattr(trainer, _SAMPLER, SamplerCheck(advice, torch.bfloat16))  # of verl's actors and servers
     origin += _count_dropped_groups(trainer, explorer, id_key)
     print(
         f"outcome_rl {__version__}: outcome-based exploration is on: adv_estimator={settings.adv_estimator} "
@@ -249,9 +251,6 @@ def _check_sampler(trainer: Any, metrics: Mapping[str, Any]) -> None:
     rollout = trainer.config.actor_rollout_ref.rollout
     if trainer.config.trainer.v1.trainer_mode != "sync" or rollout.top_p < 1 or rollout.top_k > 0:
         return
-    if not hasattr(trainer, _SAMPLER):
-        advice = "Check the synchronisation of weights with the rollout servers."
-        setattr(trainer, _SAMPLER, SamplerCheck(advice, torch.bfloat16))  # of verl's actors and servers
     name = "training/rollout_probs_diff_mean"
     getattr(trainer, _SAMPLER).check(name, metrics.get(name))
 
