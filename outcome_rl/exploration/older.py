@@ -18,7 +18,7 @@ Texts = dict[str, dict[int, str]]
 
 
 def upgraded(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a state of version 0.2 in today's form: texts and golds in place of classes and solved questions.
+    """Return a state of version 0.2 or 0.3 in today's form: texts and golds in place of classes and solved questions.
 
     A class that math-verify has joined is counted as one outcome: that of the text that it began with.
 
@@ -29,7 +29,10 @@ def upgraded(state: Mapping[str, Any]) -> dict[str, Any]:
     golds: dict[str, str] = {}
     for question_id, question in state["outcomes"]["questions"].items():
         if isinstance(question, dict):  # of mathematics: key, canonical text, text and a flag of each class
-            pairs, gold = [(key, text) for key, _, text, _ in question["founders"]], question["gold"][1]
+            flat = question["founders"]
+            if flat and isinstance(flat[0], list):  # version 0.2; later ones are flat
+                flat = [value for row in flat for value in row]
+            pairs, gold = list(zip(flat[::4], flat[2::4], strict=True)), question["gold"][1]
         else:  # of an outcome function
             gold, _, pairs = question
         texts[question_id] = [value for pair in pairs for value in pair]

@@ -23,7 +23,7 @@ COUNTS_FILE, STATE_FILE = "counts.safetensors", "state.json"
 FILES = (MANIFEST, STATE_FILE, COUNTS_FILE)
 FIX = "Continue from another checkpoint, or start with new counts"
 _FUNCTION = "function "  # a saved setting that was a function
-_FORMATS = ("outcome_rl exploration 2", "outcome_rl exploration 1")  # that of today, and that of version 0.2
+_FORMATS = ("outcome_rl exploration 2", "outcome_rl exploration 1")  # that of today, and that of version 0.2 and 0.3
 _OF_SYSTEM = (".DS_Store", ".nfs", ".unfinished-")
 
 

@@ -1,4 +1,4 @@
-"""States of version 0.2, and of older outcome rules: they load, and their outcomes are read again."""
+"""States of version 0.2 and 0.3, and of older outcome rules: they load, and their outcomes are read again."""
 
 import json
 import logging
@@ -20,7 +20,7 @@ Counted = tuple[str, int, int, int]  # question, key, samples, correct samples
 
 
 def write(folder: Path, rule: str, counted: Sequence[Counted], questions: dict[str, Any], **config: Any) -> None:
-    """Write a folder as version 0.2 did: classes of outcomes, and the solved questions."""
+    """Write a folder as these versions did: classes of outcomes, and the solved questions."""
     folder.mkdir()
     rows = [(question_key(question_id), *numbers) for question_id, *numbers in counted]
     write_snapshot(folder / COUNTS_FILE, sort_entries(CountEntries(*torch.tensor(rows).t().contiguous())), rule)
@@ -36,18 +36,22 @@ def write(folder: Path, rule: str, counted: Sequence[Counted], questions: dict[s
     seal_folder(folder)
 
 
-def mathematics(gold: str, texts: dict[int, str], **key_of: int) -> dict[str, Any]:
+def mathematics(gold: str, texts: dict[int, str], *, of_0_2: bool, **key_of: int) -> dict[str, Any]:
     """A question of `OutcomeMatcher`: each class with its key, a canonical text, the first text and a flag."""
-    founders = [[key, f"canonical text {key}", text, False] for key, text in texts.items()]
-    return {"gold": ["?", gold, False], "key_of": key_of, "founders": founders, "apart": []}
+    founders: list[list[Any]] = [[key, f"canonical text {key}", text, False] for key, text in texts.items()]
+    flat = [value for founder in founders for value in founder]
+    return {"gold": ["?", gold, False], "key_of": key_of, "founders": founders if of_0_2 else flat, "apart": []}
 
 
-def test_outcomes_of_an_older_rule_are_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("of_0_2", [True, False])
+def test_outcomes_of_an_older_rule_are_read_again(
+    of_0_2: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Two outcomes of q that are one now, one that keeps its key, "no answer", and the gold, which was not sampled."""
     half, same = outcome_key("1/2"), outcome_key("7")
     texts = {11: "0.5", 12: r"\frac12", same: "7", 13: "3"}
     counted = [("q", 11, 2, 1), ("q", 12, 3, 3), ("q", same, 4, 0), ("q", 0, 5, 0), ("r", 0, 1, 0)]
-    write(tmp_path / "old", "canonical/3", counted, {"q": mathematics("3", texts, other=11)})
+    write(tmp_path / "old", "canonical/3", counted, {"q": mathematics("3", texts, of_0_2=of_0_2, other=11)})
     with caplog.at_level(logging.WARNING):
         explorer = Explorer.load(tmp_path / "old")
     (record,) = caplog.records
@@ -72,7 +76,7 @@ def test_a_state_in_memory_is_read_again_too() -> None:
     rows = CountEntries(*torch.tensor([(question_key("q"), key, 1, 0) for key in texts]).t().contiguous())
     state = {
         "counts": {"rule": "canonical/4", **sort_entries(rows)._asdict()},
-        "outcomes": {"rule": "canonical/4", "questions": {"q": mathematics("", texts)}, "bad_golds": {}},
+        "outcomes": {"rule": "canonical/4", "questions": {"q": mathematics("", texts, of_0_2=False)}, "bad_golds": {}},
         "solved": {"q": False},
         "batches": 1,
         "id_source": "",
@@ -106,7 +110,7 @@ def test_given_keys_were_hashes(tmp_path: Path) -> None:
 
 def test_classes_of_math_verify_keep_their_keys(tmp_path: Path) -> None:
     keys = [hash_key("r:1/3"), hash_key("r:2")]
-    questions = {"q": mathematics("1/3", dict(zip(keys, ("1/3", "2"), strict=True)))}
+    questions = {"q": mathematics("1/3", dict(zip(keys, ("1/3", "2"), strict=True)), of_0_2=False)}
     counted = [("q", key, 2, 0) for key in keys]
     write(tmp_path / "old", "canonical/5+math_verify", counted, questions, equivalence="math_verify")
     with Explorer.load(tmp_path / "old", workers=1) as explorer:
@@ -118,7 +122,7 @@ def test_classes_of_math_verify_keep_their_keys(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [["solved"], ["outcomes", "questions"], ["outcomes", "questions", "q", "founders"]])
 def test_a_damaged_one_is_refused(damage: list[str], tmp_path: Path) -> None:
-    write(tmp_path / "old", "canonical/3", [("q", 11, 1, 0)], {"q": mathematics("1", {11: "1"})})
+    write(tmp_path / "old", "canonical/3", [("q", 11, 1, 0)], {"q": mathematics("1", {11: "1"}, of_0_2=False)})
     state = json.loads((tmp_path / "old" / STATE_FILE).read_text())
     inside = state
     for name in damage[:-1]:
