@@ -89,9 +89,10 @@ def read_head(model: Any) -> Head:
 
     with module.register_forward_hook(replace):
         logits = model(input_ids=ids, use_cache=False).logits
-    hidden = decoder(model)(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False).last_hidden_state
+    output = decoder(model)(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False)
+    hidden = getattr(output, "last_hidden_state", None)  # Llama 4 names its head's module as the decoder
     found = _shape(products, logits) if received and logits.shape[1:] == (4, vocabulary) else None
-    factor = _factor(hidden, received[0]) if received else None
+    factor = _factor(hidden, received[0]) if received and hidden is not None else None
     if found is None or factor is None:
         raise ValueError(
             f"{name} changes its logits after the lm_head by more than a soft cap and a scale, or its hidden states "

@@ -130,6 +130,14 @@ def test_other_changes_of_the_logits_are_refused(change: Any) -> None:
         read_head(Changed(tiny("llama"), change))
 
 
+def test_a_model_without_hidden_states_is_refused() -> None:
+    """Its `get_decoder` returns the model itself."""
+    model = tiny("llama")
+    model.get_decoder = lambda: model
+    with pytest.raises(ValueError, match=r"hidden states before it.*policy_loss"):
+        read_head(model)
+
+
 @pytest.mark.parametrize("prompts", ["text", ["text"], [1, 2, 3]])
 def test_prompts_that_are_no_lists_of_token_ids_are_refused(prompts: Any) -> None:
     with pytest.raises(TypeError, match=r"prompts must be lists of token ids.*tokenizer\(texts\)"):

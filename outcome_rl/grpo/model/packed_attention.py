@@ -45,7 +45,7 @@ def install(model: Any) -> None:
 
 def caps_scores(model: Any) -> bool:
     """Return whether attention scores are capped, as in Gemma 2, which transformers' own "sdpa" refuses or ignores."""
-    return getattr(model.config, "attn_logit_softcapping", None) is not None
+    return getattr(model.config.get_text_config(), "attn_logit_softcapping", None) is not None
 
 
 def can_use_flash_attention(device: torch.device, dtype: torch.dtype) -> bool:
