@@ -24,20 +24,24 @@ logger = logging.getLogger(__name__)
 NAME = "outcome_rl_packed"
 
 
-def install(model: Any) -> None:
-    """Let a model attend over packed rows; calls without `packed_batch` attend as before.
+def check_attention(model: Any) -> None:
+    """Check that a model's attention can be replaced by `attend`.
 
     Raises:
-        ValueError: its architecture does not take its attention from transformers' interface.
+        ValueError: its architecture does not take its attention from transformers' interface, or has another one.
     """
-    from transformers import AttentionInterface, AttentionMaskInterface
-    from transformers.masking_utils import sdpa_mask
-
     if model.config._attn_implementation != "sdpa" and not caps_scores(model):
         raise ValueError(
             f"{type(model).__name__} does not use scaled_dot_product_attention but "
             f"{model.config._attn_implementation!r}, which cannot be packed; set model.use_remove_padding=false"
         )
+
+
+def install(model: Any) -> None:
+    """Let a model attend over packed rows; calls without `packed_batch` attend as before."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import sdpa_mask
+
     AttentionInterface.register(NAME, attend)
     AttentionMaskInterface.register(NAME, sdpa_mask)
     model.set_attn_implementation(NAME)

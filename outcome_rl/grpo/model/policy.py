@@ -17,7 +17,7 @@ from outcome_rl.grpo.model.dtype import warn_if_slow, with_dtype
 from outcome_rl.grpo.model.fsdp import HALF_PRECISION, ShardedModel, shard_like
 from outcome_rl.grpo.model.lora import add_adapters, load_adapters, merged_state_dict, save_adapters
 from outcome_rl.grpo.model.packed_attention import NAME as PACKED
-from outcome_rl.grpo.model.packed_attention import can_use_flash_attention, caps_scores, install
+from outcome_rl.grpo.model.packed_attention import can_use_flash_attention, caps_scores, check_attention, install
 from outcome_rl.grpo.model.packing import Layout, PackedBatch, PackingPlan, pack, take_rows, to_device
 from outcome_rl.grpo.types import Rollout
 from outcome_rl.toy import policy_dir
@@ -76,6 +76,8 @@ class Policy:
         if tokenizer.pad_token_id is None:
             tokenizer.pad_token = tokenizer.eos_token
         _make_savable(model, config.path)
+        if config.use_remove_padding:
+            check_attention(model)
         if caps_scores(model):
             model.set_attn_implementation("eager")
         if config.enable_gradient_checkpointing:
