@@ -177,6 +177,9 @@ def test_the_snippets_of_the_methods_run() -> None:
     exec(halving, names)
     assert explorer.seen("q") == [("1", 1), ("2", 1)]
     assert explorer.seen("r") == [("2", 2)]
+    loaded = Explorer(bonus="ucb")
+    loaded.load_state_dict(explorer.state_dict())
+    assert explorer.score(*batch).metrics == loaded.score(*batch).metrics  # the sums over the counts are halved, too
 
 
 def test_the_settings_of_the_paper_are_accepted() -> None:

@@ -92,7 +92,8 @@ class Explorer:
         self.matcher = self.config.matcher()
         self.counts = OutcomeCounts(device=device, rule=self.matcher.rule)
         self._facts = Facts({}, {})
-        self._totals = Totals()  # of the table, because asking one on a GPU would synchronise
+        # A table and its sums, because asking one on a GPU would synchronise; another table is summed up anew.
+        self._known: tuple[Any, Totals] = (self.counts.table, Totals())
         self._commit: _Commit | None = None  # begun, and not known to be finished
         self.batches = 0
         self.id_source = ""
@@ -155,7 +156,7 @@ class Explorer:
             host = scored.host
             past = Past(host.counts, torch.stack([host.visits, host.successes, host.distinct]))
             self._count([questions_N, scored.keys, scored.correct], reading, past, self.batches + 1)
-            scored.history.update(self._totals.metrics(judged=reading.judged))
+            scored.history.update(self._totals().metrics(judged=reading.judged))
         return scored
 
     def count(
@@ -248,9 +249,8 @@ class Explorer:
         entries, facts, batches, id_source = saved.read_state(state, self.matcher)
         counts = OutcomeCounts(device=self.counts.device, rule=self.matcher.rule)
         counts.load_state_dict({"rule": counts.rule, **entries._asdict()})
-        totals = Totals.of(counts)
         with self._lock:
-            self.counts, self._facts, self._totals, self._commit = counts, facts, totals, None
+            self.counts, self._facts, self._commit = counts, facts, None
             self.batches, self.id_source = batches, id_source
 
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -330,14 +330,21 @@ class Explorer:
         batch = partial(Batch.of, *columns, **named)
         return read_batch(batch, self.matcher, self.config, self._facts, self.process_group)
 
+    def _totals(self) -> Totals:
+        """Return the sums over the table, as the last commit left them; those of another table are computed."""
+        table = self.counts.table
+        if self._known[0] is not table:  # a user has changed the counts, or a state was loaded
+            self._known = (table, Totals.of(self.counts))
+        return self._known[1]
+
     def _count(self, columns: Sequence[Tensor], reading: Reading, past: Past, batches: int) -> None:
         """Count a batch, and commit what follows from it.
 
         The commit is noted before the table changes, and carried out afterwards. If an interrupt comes in between, the
         next call asks the table whether the batch is in it.
         """
-        totals = self._totals.after(reading.questions, reading.keys, reading.correct.cpu(), past)
-        self._commit = _Commit(totals, reading, batches)
+        totals = self._totals().after(reading.questions, reading.keys, reading.correct.cpu(), past)
+        self._commit = _Commit(self.counts, totals, reading, batches)
         self.counts.observe(*columns)
         self._finish(counted=True)
 
@@ -346,9 +353,10 @@ class Explorer:
         commit = self._commit
         if commit is None:
             return
-        if counted or self.counts.total() >= commit.totals.samples:
+        if counted or (commit.counts is self.counts and commit.counts.total() >= commit.totals.samples):
             self._facts.add(commit.reading, self.matcher)
-            self._totals, self.batches = commit.totals, commit.batches
+            self._known = (commit.counts.table, commit.totals)
+            self.batches = commit.batches
         self._commit = None
 
     def _warn(self, reading: Reading) -> None:
@@ -376,6 +384,7 @@ class Explorer:
 class _Commit(NamedTuple):
     """A batch that is about to be counted, and what holds once it is."""
 
+    counts: OutcomeCounts
     totals: Totals  # of the table with the batch
     reading: Reading
     batches: int

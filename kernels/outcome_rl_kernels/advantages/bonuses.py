@@ -78,7 +78,8 @@ def register_bonus(
 
 def raw_bonus(groups: Groups) -> Tensor:
     """Return `b = min(1, N^-1/2)`, and 0 for a sample without an answer."""
-    assert groups.counts is not None  # by `needs_counts`
+    if groups.counts is None:
+        raise ValueError("the bonus needs groups.counts, the historical counts; register it with needs_counts=True")
     dtype = groups.rewards.dtype
     # `rsqrt` of integers gives the default dtype, so float32 rewards need no cast.
     counts_Bn = groups.counts if dtype == torch.get_default_dtype() else groups.counts.to(dtype)

@@ -97,6 +97,9 @@ def test_own_bonus_joins_a_sum_under_the_same_rules() -> None:
     assert own_class.bonuses[0].tolist() == pytest.approx([1 / 6] * 3)
     with pytest.raises(ValueError, match="needs counts"):
         group_advantages(*ARGUMENTS, **options)
+    register_bonus("careless", needs_counts=False)(raw_bonus)
+    with pytest.raises(ValueError, match="needs_counts=True"):
+        group_advantages(*ARGUMENTS, bonus="careless")
 
 
 @pytest.mark.usefixtures("registry")
