@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig
-from transformers import AutoModelForCausalLM, AutoTokenizer, CohereConfig, Gemma2Config, PhiConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer, CohereConfig, Gemma2Config, PhiConfig, Qwen3MoeConfig
 from trl_runs import Gradients, generate, losses, make_trainer, questions
 
 from outcome_rl import ExplorationConfig, linear_policy_loss
@@ -199,6 +199,18 @@ def test_with_a_head_that_changes_its_logits(config: Any, tmp_path: Path) -> Non
     model.save_pretrained(tmp_path / "model")
     AutoTokenizer.from_pretrained(policy_dir()).save_pretrained(tmp_path / "model")
     assert_same(tmp_path / "model", tmp_path, temperature=0.7, max_steps=1)
+
+
+def test_with_a_mixture_of_experts(tmp_path: Path) -> None:
+    """TRL adds the auxiliary loss of the routers unless its coefficient is 0."""
+    torch.manual_seed(0)
+    config = Qwen3MoeConfig(**SMALL, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=8)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "model")
+    AutoTokenizer.from_pretrained(policy_dir()).save_pretrained(tmp_path / "model")
+    with pytest.raises(ValueError, match="set router_aux_loss_coef=0"):
+        make_trainer(tmp_path / "model", tmp_path, fused_loss=True)
+    loops = {"experts_implementation": "eager"}  # grouped products take no float64
+    assert_same(tmp_path / "model", tmp_path, router_aux_loss_coef=0.0, model_init_kwargs=loops, max_steps=1)
 
 
 def test_only_logged_steps_compute_tokens_without_a_gradient(

@@ -65,7 +65,7 @@ def check_fused_loss(trainer: "GRPOTrainer") -> None:
         "vLLM's importance ratios of tokens with ratios of sequences (set vllm_importance_sampling_mode)": of_sequences
         and corrected
         and args.vllm_importance_sampling_mode.startswith("token"),
-        "a mixture-of-experts model's auxiliary loss": trainer.aux_loss_enabled,
+        "a mixture-of-experts model's auxiliary loss (set router_aux_loss_coef=0)": trainer.aux_loss_enabled,
         "images": trainer._is_vlm,
         "FSDP": trainer.is_fsdp_enabled,
         "DeepSpeed ZeRO-3": is_deepspeed_zero3_enabled(),
