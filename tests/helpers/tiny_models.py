@@ -1,4 +1,11 @@
-"""Sizes of models that are made in milliseconds."""
+"""Models that are made in milliseconds."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoModelForCausalLM, PreTrainedConfig
 
 SIZES = {
     "vocab_size": 80,
@@ -10,3 +17,23 @@ SIZES = {
     "bos_token_id": 1,
     "pad_token_id": 0,
 }
+
+# DeepSeek-V3: latent attention, whose values are narrower than its keys, and routed experts.
+LATENT = {
+    **{"num_key_value_heads": SIZES["num_attention_heads"], "q_lora_rank": 8, "kv_lora_rank": 8, "v_head_dim": 4},
+    **{"qk_rope_head_dim": 4, "qk_nope_head_dim": 4},
+}
+ROUTED = {
+    **{"n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1, "moe_intermediate_size": 8},
+    **{"n_group": 1, "topk_group": 1},
+}
+
+
+def save_random(config: PreTrainedConfig, tokenizer: Any, folder: Path) -> None:
+    """Save a random model with weights so large that its attention and its layers matter."""
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)

@@ -98,16 +98,14 @@ def attend(
         ValueError: the model made a mask for a packed row.
     """
     if packed_batch is None:
-        if softcap is not None:
+        # With a mask transformers copies keys and values for each query head: 3 to 10 times the attention's time.
+        is_masked = attention_mask is not None and settings.get("position_bias") is None
+        if softcap is not None or (is_masked and query.device.type == "cpu"):
             is_causal = attention_mask is None and query.shape[2] > 1
             result = dot_product_attention(query, key, value, attention_mask, scaling, softcap, is_causal=is_causal)
             return result.transpose(1, 2), None
-        if attention_mask is not None and settings.get("position_bias") is None:
-            # With a mask transformers copies keys and values for each query head: 3 to 10 times the attention's time.
-            if query.device.type == "cpu":
-                return dot_product_attention(query, key, value, attention_mask, scaling).transpose(1, 2), None
-            if query.shape[2] == attention_mask.shape[1] == 1:
-                return attend_with_one_token(query, key, value, attention_mask, scaling).transpose(1, 2), None
+        if attention_mask is not None and is_masked and query.shape[2] == attention_mask.shape[1] == 1:
+            return attend_with_one_token(query, key, value, attention_mask, scaling).transpose(1, 2), None
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
         settings |= {"scaling": scaling, "sliding_window": sliding_window}

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_models import SIZES
-from torch import nn
+from tiny_models import LATENT, ROUTED, SIZES, save_random
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from outcome_rl.grpo.config.schema import ModelConfig
@@ -42,18 +41,10 @@ PADDED = (
 
 COMMON = {**SIZES, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4, "max_position_embeddings": 64}
 WINDOW = {"sliding_window": 4}
-LATENT = {
-    **{"num_key_value_heads": 4, "q_lora_rank": 8, "kv_lora_rank": 8, "v_head_dim": 4},
-    **{"qk_rope_head_dim": 4, "qk_nope_head_dim": 4},
-}
 LOCAL = {"num_local_experts": 4, "num_experts_per_tok": 2}
 EXPERTS = {
     **{"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8},
     "shared_expert_intermediate_size": 8,
-}
-ROUTED = {
-    **{"n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1, "moe_intermediate_size": 8},
-    **{"n_group": 1, "topk_group": 1},
 }
 LINEAR = {
     **{"num_hidden_layers": 4, "linear_num_key_heads": 2, "linear_num_value_heads": 4},
@@ -65,7 +56,7 @@ FIVE_LAYERS = {
 }
 SETTINGS: dict[str, dict[str, Any]] = {
     "cohere2": WINDOW,
-    "deepseek_v3": {**LATENT, **ROUTED},
+    "deepseek_v3": {**LATENT, **ROUTED, "num_key_value_heads": 4},
     "dots1": ROUTED,
     "gemma2": {**WINDOW, "attn_logit_softcapping": 2.0},
     "gemma3_text": WINDOW,
@@ -93,12 +84,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture
 def folder(name: str, tmp_path: Path, shared_policy: Policy) -> Path:
-    torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(name, **{**COMMON, **SETTINGS.get(name, {})}))
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=0.3)
-    model.save_pretrained(tmp_path)
-    shared_policy.tokenizer.save_pretrained(tmp_path)
+    config = AutoConfig.for_model(name, **{**COMMON, **SETTINGS.get(name, {})})
+    save_random(config, shared_policy.tokenizer, tmp_path)
     return tmp_path
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from ledger import ledger_of
-from tiny_models import SIZES
+from tiny_models import LATENT, ROUTED, SIZES, save_random
 from torch import Tensor, nn
 from transformers import (
     AutoModelForCausalLM,
@@ -44,12 +44,7 @@ def load(tmp_path: Path, shared_policy: Policy) -> Load:
     """Load a random model of a configuration."""
 
     def load(config: PreTrainedConfig, **settings: Any) -> Policy:
-        torch.manual_seed(0)
-        model = AutoModelForCausalLM.from_config(config)
-        for parameter in model.parameters():
-            nn.init.normal_(parameter, std=0.3)
-        model.save_pretrained(tmp_path)
-        shared_policy.tokenizer.save_pretrained(tmp_path)
+        save_random(config, shared_policy.tokenizer, tmp_path)
         return Policy.load(ModelConfig(path=str(tmp_path), device="cpu", dtype="float32", **settings))
 
     return load
@@ -87,12 +82,7 @@ CONFIGS = {
     "qwen3": Qwen3Config(**MULTI),
     "mistral, window of 3": MistralConfig(**MULTI, sliding_window=3),
     "gemma2, window of 3, capped scores": Gemma2Config(**MULTI, sliding_window=3, attn_logit_softcapping=0.5),
-    "deepseek v3, values narrower than keys": DeepseekV3Config(
-        **SIZES,
-        **{"num_key_value_heads": 2, "q_lora_rank": 8, "kv_lora_rank": 8, "v_head_dim": 4},
-        **{"qk_rope_head_dim": 4, "qk_nope_head_dim": 4, "n_group": 1, "topk_group": 1},
-        **{"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8},
-    ),
+    "deepseek v3, values narrower than keys": DeepseekV3Config(**SIZES, **LATENT, **ROUTED),
     "gpt-neox": GPTNeoXConfig(**SIZES),
     "gpt2, learned positions": GPT2,
 }
