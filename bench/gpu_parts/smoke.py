@@ -18,7 +18,7 @@ import outcome_rl_kernels
 from bench.gpu_parts.report import DEVICE, DRY, Figures, Report, release, require
 from bench.gpu_parts.supports import uneven_support
 from outcome_rl_kernels import OutcomeCounts, group_advantages, linear_logprobs, linear_policy_loss, policy_loss
-from outcome_rl_kernels.loss import row_kernels_triton
+from outcome_rl_kernels.loss.rows import triton as row_kernels_triton
 
 B, T, H, V = 2, 3, 32, 520
 DTYPE = torch.float32 if DRY else torch.bfloat16

@@ -13,8 +13,8 @@ from bench.gpu_parts.report import DEVICE, DRY, GOAL, Figures, Report, release
 from bench.gpu_parts.supports import even_support, uneven_support
 from outcome_rl.bench.measure import interleaved_times, peak_mib
 from outcome_rl_kernels import Support, linear_policy_loss
-from outcome_rl_kernels.loss import row_kernels_triton
 from outcome_rl_kernels.loss.inputs import token_batch
+from outcome_rl_kernels.loss.rows import triton as row_kernels_triton
 from outcome_rl_kernels.loss.types import LogitRows
 
 

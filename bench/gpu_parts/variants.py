@@ -13,7 +13,8 @@ from bench.baselines import ours
 from bench.cases import make_case
 from bench.gpu_parts.report import DEVICE, DRY, GOAL, Figures, Report, release
 from outcome_rl.bench.measure import interleaved_times, peak_mib
-from outcome_rl_kernels.loss import chunked_head, fused, row_kernels_triton
+from outcome_rl_kernels.loss import chunked_head, fused
+from outcome_rl_kernels.loss.rows import triton as row_kernels_triton
 
 
 def programs_without_rows_to_follow(launch: Callable[..., None], kernel: Any, rows: Any, **arguments: Any) -> None:

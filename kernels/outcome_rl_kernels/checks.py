@@ -6,9 +6,11 @@ from difflib import get_close_matches
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 MASKS = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)  # what tokenizers and stacks give
+PLAIN = (Tensor, torch.nn.Parameter)
 
 
 def shape_text(tensor: Tensor) -> str:
@@ -30,7 +32,15 @@ def is_readable(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu" and not torch.compiler.is_compiling() and type(tensor) in PLAIN
 
 
-PLAIN = (Tensor, torch.nn.Parameter)
+def is_traced(tensor: Tensor) -> bool:
+    """Return whether calls need registered operators: under a compiler or dispatch mode, or for tensor subclasses."""
+    return torch.compiler.is_compiling() or type(tensor) not in PLAIN or is_in_torch_dispatch_mode()
+
+
+def refuse_second_derivatives(upstream: Tensor, op: str) -> None:
+    """Raise a RuntimeError if the backward pass of gradient `upstream` is to be differentiated itself."""
+    if torch.is_grad_enabled() and not is_traced(upstream):
+        raise RuntimeError(f"{op} has no second derivatives; use impl='reference' with create_graph=True")
 
 
 def check_number(name: str, value: object, *, least: float = -math.inf) -> float:

@@ -12,7 +12,9 @@ from torch import Tensor
 
 from outcome_rl_kernels import backends
 from outcome_rl_kernels.counts import triton as counts_triton
-from outcome_rl_kernels.loss import chunked_head, fused, logprobs, row_kernels_triton, support_triton
+from outcome_rl_kernels.loss import chunked_head, fused, logprobs
+from outcome_rl_kernels.loss.rows import triton as row_kernels_triton
+from outcome_rl_kernels.loss.support import triton as support_triton
 
 META: dict[str, Any] = {"device": "meta"}
 

@@ -18,7 +18,7 @@ from meta_gpu import META, Launches, replace_kernels, take_meta_for_gpu
 
 from outcome_rl_kernels import OutcomeCounts, group_advantages, linear_logprobs, linear_policy_loss, policy_loss
 from outcome_rl_kernels.advantages.estimators import ADV_ESTIMATORS
-from outcome_rl_kernels.loss import support as supports
+from outcome_rl_kernels.loss.support import api as supports
 
 pytestmark = pytest.mark.offline
 B, T, H, V = 16, 64, 32, 4096

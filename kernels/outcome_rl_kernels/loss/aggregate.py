@@ -14,7 +14,7 @@
 | `all`    | dropped                               | dropped              | no                      |
 | `none`   | kept                                  | kept                 | yes                     |
 
-The reference and the fused losses differentiate these functions by autograd. `row_kernels_triton` duplicates the
+The reference and the fused losses differentiate these functions by autograd. `rows.triton` duplicates the
 default formula, in one launch with the passes over the logits; `is_default` says which settings it covers.
 """
 

@@ -18,7 +18,7 @@ from outcome_rl_kernels.loss.inputs import Rows, check_head, check_sampling, che
 from outcome_rl_kernels.loss.logprobs import unchunked_logprobs
 from outcome_rl_kernels.loss.losses import check_settings
 from outcome_rl_kernels.loss.reference import capped, loss_of_logprobs, reference_logprobs
-from outcome_rl_kernels.loss.support import check_support
+from outcome_rl_kernels.loss.support.api import check_support
 from outcome_rl_kernels.loss.types import (
     AnswerMaskMode,
     KLPenalty,

@@ -31,15 +31,14 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from outcome_rl_kernels.backends import Backend
-from outcome_rl_kernels.checks import PLAIN
+from outcome_rl_kernels.checks import is_traced, refuse_second_derivatives
 from outcome_rl_kernels.loss.aggregate import is_default, token_loss, total
 from outcome_rl_kernels.loss.chunked_head import HeadGradients, LogitChunks, empty_gradients, rows_of_mask, spread
 from outcome_rl_kernels.loss.inputs import SCHEMA, batch_of, check_labels, flat
-from outcome_rl_kernels.loss.row_kernels import RowKernels, RowStatistics, row_kernels
-from outcome_rl_kernels.loss.sampled import SampledGradients, Sampling
+from outcome_rl_kernels.loss.rows.api import RowKernels, RowStatistics, row_kernels
+from outcome_rl_kernels.loss.sampled.api import SampledGradients, Sampling
 from outcome_rl_kernels.loss.types import Head, LogitRows, RowGradients, TokenBatch, Wants, in_dtype, joined, select
 from outcome_rl_kernels.loss.vocab_parallel import VocabShard, kernels_of, whole_head
 
@@ -116,17 +115,6 @@ def _within_float16(batch: TokenBatch, dtype: torch.dtype) -> tuple[TokenBatch, 
 # --- autograd
 
 
-def is_traced(tensor: Tensor) -> bool:
-    """Return whether calls need registered operators: under a compiler or dispatch mode, or for tensor subclasses."""
-    return torch.compiler.is_compiling() or type(tensor) not in PLAIN or is_in_torch_dispatch_mode()
-
-
-def refuse_second_derivatives(upstream: Tensor, op: str) -> None:
-    """Raise a RuntimeError if the backward pass of gradient `upstream` is to be differentiated itself."""
-    if torch.is_grad_enabled() and not is_traced(upstream):
-        raise RuntimeError(f"{op} has no second derivatives; use impl='reference' with create_graph=True")
-
-
 class _LinearPolicyLoss(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -194,7 +182,7 @@ def _scaled(loss_grad: Tensor, grads: Sequence[Tensor | None], op: str) -> list[
         # below the usual loss scales.
         if grad.device.type == "cpu":
             return grad if loss_grad == 1 else torch.mul(grad, loss_grad.item(), out=grad)
-        from outcome_rl_kernels.loss.row_kernels_triton import scale_  # not above: triton is heavy
+        from outcome_rl_kernels.loss.rows.triton import scale_  # not above: triton is heavy
 
         scale_(grad, loss_grad)  # reading the factor would synchronise
         return grad

@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from outcome_rl_kernels.loss.row_kernels import RowKernels, row_kernels
+from outcome_rl_kernels.loss.rows.api import RowKernels, row_kernels
 from outcome_rl_kernels.loss.types import LogitRows
 
 _LEAST = -800.0  # a logarithm whose exponential is 0 in float64; 0 * -inf would be NaN

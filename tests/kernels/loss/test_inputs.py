@@ -14,7 +14,7 @@ from torch import Tensor
 from outcome_rl_kernels.loss.aggregate import sum_active
 from outcome_rl_kernels.loss.inputs import SCHEMA, batch_of, flat
 from outcome_rl_kernels.loss.ratios import mean_by_sequence
-from outcome_rl_kernels.loss.row_kernels_cpu import CpuStatistics
+from outcome_rl_kernels.loss.rows.cpu import CpuStatistics
 from outcome_rl_kernels.loss.types import LossSettings, TokenBatch, joined, map_tensors, select
 
 F64 = torch.float64

@@ -17,7 +17,9 @@ pytest.importorskip("triton", reason="Triton has no build for this platform")
 from meta_gpu import META, take_meta_for_gpu
 
 from outcome_rl_kernels import linear_logprobs, linear_policy_loss
-from outcome_rl_kernels.loss import row_kernels_triton, support, support_triton
+from outcome_rl_kernels.loss.rows import triton as row_kernels_triton
+from outcome_rl_kernels.loss.support import api as support
+from outcome_rl_kernels.loss.support import triton as support_triton
 from outcome_rl_kernels.loss.types import LogitRows
 
 pytestmark = pytest.mark.offline

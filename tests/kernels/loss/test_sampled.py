@@ -11,7 +11,7 @@ from torch import Tensor
 
 from outcome_rl_kernels import LinearPolicyLoss, linear_policy_loss
 from outcome_rl_kernels.backends import native_obstacle
-from outcome_rl_kernels.loss import sampled_cpu
+from outcome_rl_kernels.loss.sampled import cpu as sampled_cpu
 from outcome_rl_kernels.loss.types import LogitRows, RowGradients, select
 
 pytestmark = pytest.mark.skipif(native_obstacle() is not None, reason=str(native_obstacle()))
@@ -58,7 +58,7 @@ def kernels_of(impl: str) -> Any:
     if impl == "native":
         return sampled_cpu
     pytest.importorskip("triton", reason="Triton has no build for this platform")
-    from outcome_rl_kernels.loss import sampled_triton
+    from outcome_rl_kernels.loss.sampled import triton as sampled_triton
 
     return sampled_triton
 

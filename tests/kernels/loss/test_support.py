@@ -26,7 +26,7 @@ from loss_cases import run as run_loss
 from torch import Tensor
 
 from outcome_rl_kernels import Support, linear_logprobs, linear_policy_loss
-from outcome_rl_kernels.loss.support import support_kernels
+from outcome_rl_kernels.loss.support.api import support_kernels
 
 FAST = [pytest.param("native", marks=needs_native), pytest.param("triton", marks=needs_triton)]
 

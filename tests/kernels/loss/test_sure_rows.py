@@ -10,7 +10,7 @@ from torch import Tensor
 
 from outcome_rl_kernels import linear_logprobs, linear_policy_loss, policy_loss
 from outcome_rl_kernels.loss.reference import logps_and_entropies
-from outcome_rl_kernels.loss.row_kernels import row_kernels
+from outcome_rl_kernels.loss.rows.api import row_kernels
 from outcome_rl_kernels.loss.types import LogitRows
 
 V, R = 1000, 6
@@ -53,9 +53,7 @@ def test_relative_error_of_log_probabilities_and_entropies(impl: str, dtype: tor
         output.loss.backward()
         values[:] = output.logps[:, 0], leaf.grad.gather(1, labels[:, None])[:, 0]
     assert relative(grad[0], exact[0]) <= 1e-6
-    assert relative(grad[1], exact[1]) <= (
-        5e-6 if dtype == torch.float32 else 8e-3
-    )  # an ulp: see test_row_kernels_triton
+    assert relative(grad[1], exact[1]) <= (5e-6 if dtype == torch.float32 else 8e-3)  # an ulp: see rows.test_triton
 
 
 @needs_native

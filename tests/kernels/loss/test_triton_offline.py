@@ -16,15 +16,15 @@ import triton.language as tl
 from triton_offline import TARGETS, compile_launches
 
 from outcome_rl_kernels.loss.inputs import token_batch
-from outcome_rl_kernels.loss.row_kernels_triton import (
+from outcome_rl_kernels.loss.rows.triton import (
     TritonStatistics,
     default_loss_rows,
     row_gradients,
     row_statistics,
     scale_,
 )
-from outcome_rl_kernels.loss.sampled_triton import TritonEntries, hidden_gradient, room, sample
-from outcome_rl_kernels.loss.support_triton import kept_logits, log_softmax, segment_sums, token_gradients
+from outcome_rl_kernels.loss.sampled.triton import TritonEntries, hidden_gradient, room, sample
+from outcome_rl_kernels.loss.support.triton import kept_logits, log_softmax, segment_sums, token_gradients
 from outcome_rl_kernels.loss.types import LogitRows, RowGradients, Support, TokenBatch
 
 pytestmark = pytest.mark.offline

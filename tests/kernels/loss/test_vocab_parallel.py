@@ -16,7 +16,7 @@ from torch import Tensor
 
 from outcome_rl_kernels import linear_logprobs, linear_policy_loss
 from outcome_rl_kernels.loss import vocab_parallel
-from outcome_rl_kernels.loss.row_kernels import row_kernels
+from outcome_rl_kernels.loss.rows.api import row_kernels
 from outcome_rl_kernels.loss.types import LogitRows
 from outcome_rl_kernels.loss.vocab_parallel import ShardedRowKernels, VocabShard
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from outcome_rl_kernels.backends import call_native
-from outcome_rl_kernels.loss.support_cpu import segment_sums
+from outcome_rl_kernels.loss.support.cpu import segment_sums
 from outcome_rl_kernels.loss.types import LogitRows, RowGradients
 
 # An entry costs as much as this many dense ones, measured on processors with bfloat16 products.

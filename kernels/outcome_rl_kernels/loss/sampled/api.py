@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.loss import sampled_cpu
+from outcome_rl_kernels.loss.sampled import cpu
 from outcome_rl_kernels.loss.types import Head, LogitRows, RowGradients, Wants
 
 _GOLDEN_RATIO = 0x9E3779B97F4A7C15
@@ -50,7 +50,7 @@ class Entries(Protocol):
 
 
 class SampleKernels(Protocol):
-    """`sampled_cpu` (C++) and `sampled_triton` (GPU) offer it."""
+    """`sampled.cpu` (C++) and `sampled.triton` (GPU) offer it."""
 
     def room(self, vocabulary: int, dtype: torch.dtype) -> int:
         """Return for how many entries a row costs as much as with dense products in this dtype."""
@@ -125,7 +125,7 @@ class SampledGradients:
 
 def _kernels(impl: str) -> SampleKernels:
     if impl == "native":
-        return sampled_cpu
-    from outcome_rl_kernels.loss import sampled_triton  # not above: triton is heavy, and on Linux only
+        return cpu
+    from outcome_rl_kernels.loss.sampled import triton  # not above: triton is heavy, and on Linux only
 
-    return sampled_triton
+    return triton

@@ -23,10 +23,9 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.checks import check_tensor, is_readable, shape_text
-from outcome_rl_kernels.loss import support_cpu
+from outcome_rl_kernels.checks import check_tensor, is_readable, refuse_second_derivatives, shape_text
 from outcome_rl_kernels.loss.chunked_head import empty_gradients
-from outcome_rl_kernels.loss.fused import refuse_second_derivatives
+from outcome_rl_kernels.loss.support import cpu
 from outcome_rl_kernels.loss.types import Head, Support, Wants, wants_of
 
 
@@ -137,7 +136,7 @@ def _token_offsets(sorted_ids_E: Tensor, vocabulary: int) -> Tensor:
 
 
 class SupportKernels(Protocol):
-    """Gathers of rows of contiguous tables, and the softmax: `support_cpu` (C++) and `support_triton` (GPU) have them.
+    """Gathers of rows of contiguous tables, and the softmax: `support.cpu` (C++) and `support.triton` (GPU) have them.
 
     Every sum has one order, whatever runs at the same time.
     """
@@ -179,10 +178,10 @@ class SupportKernels(Protocol):
 
 def support_kernels(impl: str) -> SupportKernels:
     if impl == "native":
-        return support_cpu
-    from outcome_rl_kernels.loss import support_triton  # not above: triton is heavy, and on Linux only
+        return cpu
+    from outcome_rl_kernels.loss.support import triton  # not above: triton is heavy, and on Linux only
 
-    return support_triton
+    return triton
 
 
 @torch.library.custom_op("outcome_rl::support_logprobs", mutates_args=())

@@ -12,7 +12,7 @@ from loss_cases import needs_native
 from torch import Tensor
 
 from outcome_rl_kernels.backends import triton_obstacle
-from outcome_rl_kernels.loss.row_kernels import row_kernels
+from outcome_rl_kernels.loss.rows.api import row_kernels
 from outcome_rl_kernels.loss.types import LogitRows
 
 DEVICES = {"native": "cpu", "triton": "cuda" if torch.cuda.is_available() else "cpu"}

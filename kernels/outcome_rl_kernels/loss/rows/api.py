@@ -1,6 +1,6 @@
 """The interface of the row kernels: passes over rows of logits, independent of any loss formula.
 
-Shapes: R rows (tokens), V vocabulary. `row_kernels_cpu` (C++) and `row_kernels_triton` (GPU) offer it.
+Shapes: R rows (tokens), V vocabulary. `rows.cpu` (C++) and `rows.triton` (GPU) offer it.
 """
 
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from outcome_rl_kernels.loss import row_kernels_cpu
+from outcome_rl_kernels.loss.rows import cpu
 from outcome_rl_kernels.loss.types import LogitRows, TokenBatch
 
 
@@ -60,7 +60,7 @@ class RowKernels(Protocol):
 def row_kernels(impl: str) -> RowKernels:
     """Return the row kernels of a fast implementation."""
     if impl == "native":
-        return row_kernels_cpu
-    from outcome_rl_kernels.loss import row_kernels_triton  # not above: triton is heavy, and on Linux only
+        return cpu
+    from outcome_rl_kernels.loss.rows import triton  # not above: triton is heavy, and on Linux only
 
-    return row_kernels_triton
+    return triton

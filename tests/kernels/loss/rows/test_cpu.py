@@ -13,7 +13,7 @@ from loss_cases import misaligned, needs_native, threads
 from torch import Tensor
 
 from outcome_rl_kernels.backends import native_library
-from outcome_rl_kernels.loss.row_kernels_cpu import row_gradients, row_statistics
+from outcome_rl_kernels.loss.rows.cpu import row_gradients, row_statistics
 from outcome_rl_kernels.loss.types import LogitRows
 
 pytestmark = needs_native
@@ -125,7 +125,7 @@ import resource, threading
 import torch
 from outcome_rl_kernels.loss.types import LogitRows
 from outcome_rl_kernels.backends import native_library
-from outcome_rl_kernels.loss.row_kernels_cpu import row_statistics
+from outcome_rl_kernels.loss.rows.cpu import row_statistics
 
 logits, labels = torch.arange(7 * 70_000.0).sin().view(7, 70_000), torch.zeros(7, dtype=torch.int64)
 torch.set_num_threads(1)

@@ -15,8 +15,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from outcome_rl_kernels.loss import support_triton
-from outcome_rl_kernels.loss.support_triton import piece_sum
+from outcome_rl_kernels.loss.support import triton as support_triton
+from outcome_rl_kernels.loss.support.triton import piece_sum
 from outcome_rl_kernels.loss.types import LogitRows, RowGradients
 
 # An entry is read as 2 H bytes twice and written once; the dense products take 6 H operations for it. At an H200's 790

@@ -1,0 +1,1 @@
+"""Sampled gradients of logits, on the CPU (C++) and on a GPU (Triton)."""
