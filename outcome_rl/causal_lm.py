@@ -1,6 +1,6 @@
-"""A causal language model of transformers as a policy: its head, its end tokens, and samples of its own distribution.
+"""A causal language model of transformers as a policy: its head, its end tokens, and samples from its own distribution.
 
-The trainer, the plug-ins and loops of your own read a model here, so that a loss from hidden states is the loss of the
+The trainer, the plug-ins and your own loops read a model here, so that a loss from hidden states is the loss of the
 distribution that was sampled.
 """
 
@@ -60,7 +60,7 @@ def read_head(model: Any) -> Head:
         model: a causal language model of transformers, or peft's wrapper of one.
 
     Returns:
-        The head. Its `weight` and `bias` are those of the module at the time when they are read.
+        The head. Its `weight` and `bias` are the module's at the time when they are read.
 
     Raises:
         TypeError: it is no model of transformers.
@@ -131,7 +131,7 @@ def _factor(hidden: Tensor, received: Tensor) -> float | None:
 
 
 def end_token_ids(model: Any, tokenizer: Any) -> list[int]:
-    """Return all tokens that end a response: those of the model's generation settings, and the tokenizer's."""
+    """Return all tokens that end a response: the model's generation settings', and the tokenizer's."""
     end = model.generation_config.eos_token_id
     ends = [] if end is None else [end] if isinstance(end, int) else list(end)
     return sorted({*ends, tokenizer.eos_token_id} - {None})

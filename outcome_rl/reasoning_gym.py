@@ -5,7 +5,7 @@
 
 Scorers of reasoning-gym 0.1.25 evaluate answers: `score_answer("__import__('os').system('...')", entry)` of countdown
 runs the command. Here countdown and puzzle24 are scored by our own parser of arithmetic. Every other task keeps its
-scorer, in a process of its own with limits, in which compiling, executing, starting programs, connecting and writing
+scorer, in its own process with limits, in which compiling, executing, starting programs, connecting and writing
 files raise. A task whose scorer needs one of these, or calls nonsense correct, is refused when its rows are made.
 """
 
@@ -170,7 +170,7 @@ def _check_scorer(dataset: Any, row: Mapping[str, Any]) -> None:
         if fault:
             raise ValueError(
                 f"reasoning_gym:{_read(row['task'])[0]}: its scorer {fault}. Choose another task, or write its rows to "
-                "a file and pass functions of your own"
+                "a file and pass your own functions"
             )
 
 

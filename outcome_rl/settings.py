@@ -155,7 +155,7 @@ def settings_of(config: Any, prefix: str = "") -> Iterator[Setting]:
 
 
 def needing_user(config: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of the values, name -> value, that only the user may give; see `Setting.needs_user`.
+    """Return the values, name -> value, that only the user may give; see `Setting.needs_user`.
 
     Args:
         config: as for `settings_of`.

@@ -227,7 +227,7 @@ class Explorer:
             if not saved.is_whole(entries, self._facts.texts):
                 raise ValueError(
                     "explorer.counts must hold the samples that score and count took, or its state could not be "
-                    "loaded; it holds others. Count these in an OutcomeCounts of your own"
+                    "loaded; it holds others. Count these in your own OutcomeCounts"
                 )
             return {
                 "counts": {"rule": self.counts.rule, **entries._asdict()},
@@ -331,7 +331,7 @@ class Explorer:
         return read_batch(batch, self.matcher, self.config, self._facts, self.process_group)
 
     def _totals(self) -> Totals:
-        """Return the sums over the table, as the last commit left them; those of another table are computed."""
+        """Return the sums over the table, as the last commit left them; another table's are computed."""
         table = self.counts.table
         if self._known[0] is not table:  # a user has changed the counts, or a state was loaded
             self._known = (table, Totals.of(self.counts))

@@ -69,7 +69,7 @@ def read_batch(
     known: Facts,
     group: dist.ProcessGroup | None,
 ) -> Reading:
-    """Read the responses of this rank, which `batch` returns, and return those of all ranks.
+    """Read the responses of this rank, which `batch` returns, and return all ranks'.
 
     Raises:
         TypeError, ValueError: as for `Explorer.score`, on every rank; or one rank has a column that another one lacks.

@@ -71,7 +71,7 @@ def _pairs(question_id: str, flat: list[int | str]) -> dict[int, str]:
 
 
 def is_whole(entries: CountEntries, texts: Mapping[str, Mapping[int, str]]) -> bool:
-    """Return whether the counts are those of the questions with texts, and each outcome has one."""
+    """Return whether the counts are of the questions with texts, and each outcome has one."""
     key_of = {question_id: question_key(question_id) for question_id in texts if question_id.strip()}
     named = {(key_of.get(question_id), key) for question_id, of_key in texts.items() for key in (*of_key, NO_ANSWER)}
     counted = {*zip(entries.question_keys.tolist(), entries.outcome_keys.tolist(), strict=True)}
@@ -88,7 +88,7 @@ def check_replaceable(folder: Path) -> None:
         raise FileExistsError(f"{folder} is a file; save into a folder") from None
     if others := {name for name in names if not name.startswith(_OF_SYSTEM)} - {*FILES}:
         raise FileExistsError(
-            f"{folder} holds other files, such as {min(others)!r}, which would be lost; save into a folder of its own, "
+            f"{folder} holds other files, such as {min(others)!r}, which would be lost; save into its own folder, "
             f"such as {folder / 'exploration'}"
         )
 

@@ -29,7 +29,7 @@ def score_batch(
     Args:
         reading: the responses.
         config: settings.
-        rule: those of `config`, with the scale of this call.
+        rule: the settings of `config`, with the scale of this call.
         counts: all responses before these.
         batches: number of scored batches before this one, for bonuses that read it.
 

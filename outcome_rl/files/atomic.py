@@ -327,7 +327,7 @@ def read_unreplaced(folder: Path, read: Callable[[Path], T]) -> T:
         seal = _seal(folder)
         try:
             result = read(standing(folder))
-        except Exception as error:  # a file that shrinks while it is read has errors of its own
+        except Exception as error:  # a file that shrinks while it is read has its own errors
             moved = isinstance(error, FileNotFoundError)  # perhaps, between two renames, and put back since
             if _seal(folder) == seal and (not moved or attempt == _ATTEMPTS):
                 raise

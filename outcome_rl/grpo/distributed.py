@@ -214,7 +214,7 @@ def strided_shard(items: Sequence[T]) -> Sequence[T]:
 
 
 def rank() -> int:
-    """Return the number of this process among those of the run."""
+    """Return the number of this process among the run's."""
     return int(os.environ.get("RANK", "0"))
 
 

@@ -30,7 +30,7 @@ _SCALES: dict[str, Scale] = {"group": "std", "none": "none"}
 
 
 class ExplorationMixin:
-    """GRPO's advantages plus exploration bonuses, in place of those of `swift.rlhf_trainers.GRPOTrainer`.
+    """GRPO's advantages plus exploration bonuses, in place of the advantages of `swift.rlhf_trainers.GRPOTrainer`.
 
     Attributes:
         exploration: fields of `ExplorationConfig` except `answer_mask_mode`.

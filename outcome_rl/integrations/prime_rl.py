@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def exploring(algorithm: type[Any], *, answer_key: str | None = "answer", **settings: Any) -> type[Any]:
     """Return a subclass of prime-rl's `GRPOAlgorithm` with advantages and bonuses of an `Explorer`.
 
-    Every training environment has an object of the class, and so counts of its own. Advantages are not divided by the
+    Every training environment has an object of the class, and so its own counts. Advantages are not divided by the
     standard deviation, as in prime-rl.
 
     Args:

@@ -42,7 +42,7 @@ class OutcomeEstimator:
     Attributes:
         explorer: the `Explorer`. To keep the counts, call its `save(folder)`; to continue, replace it by
             `Explorer.load(folder)`.
-        metrics: those of the last call.
+        metrics: of the last call.
 
     Raises:
         TypeError, ValueError: a setting is unknown, of the wrong type or out of range.

@@ -123,7 +123,7 @@ def _rollout(sample: Any, index: int) -> tuple[Any, ...]:
 
 
 def mask_answers(args: Any, rollout_data: dict[str, Any]) -> None:
-    """Set `advantages` and `returns` of a rollout: the processed reward on every token, and 0 on those of the answer.
+    """Set `advantages` and `returns` of a rollout: the processed reward on every token, and 0 on the answer's.
 
     This is `answer_mask_mode="policy"`. The answer is read, as without an outcome function, from the last tokens in a
     row that the policy wrote (`loss_masks`), and its tokens stay in the denominator of slime's loss.
@@ -131,7 +131,7 @@ def mask_answers(args: Any, rollout_data: dict[str, Any]) -> None:
     Args:
         args: slime's arguments; `hf_checkpoint` has the tokenizer.
         rollout_data: of one data-parallel rank, with N entries each of `tokens`, `response_lengths`, `total_lengths`,
-            `loss_masks`, `rewards` and `kl`, whose lengths are those of this context-parallel rank.
+            `loss_masks`, `rewards` and `kl`, whose lengths are this context-parallel rank's.
 
     Raises:
         ValueError: the advantage estimator or a setting would change the advantages, or is GSPO.

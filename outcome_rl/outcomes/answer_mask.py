@@ -64,7 +64,7 @@ def answer_mask(
     import torch
 
     if not hasattr(tokenizer, "decode"):
-        raise TypeError(f"tokenizer must have a method decode, as those of transformers do; got {tokenizer!r}")
+        raise TypeError(f"tokenizer must have a method decode, as transformers' do; got {tokenizer!r}")
     _check_rows(completion_ids)
     for i, answer in enumerate(answers):
         if answer is not None and not isinstance(answer, Answer):

@@ -7,7 +7,7 @@ added, so a text keeps its class; they are the texts that the `Explorer` keeps w
 keeps nothing.
 
 The new texts of a call are decided in sorted order, so the order of the responses does not matter. On several ranks,
-texts that are new in the same step are compared with those of earlier steps, and not with one another.
+texts that are new in the same step are compared with texts of earlier steps, and not with one another.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -128,7 +128,7 @@ class EquivalenceMatcher(OutcomeMatcher):
         if self._judge is None:
             return self._pool.compare(pairs, None, deadline)
         judge, verdicts = self._judge, list[Verdict]()
-        for pair in pairs:  # a user's function has no time limit of its own
+        for pair in pairs:  # a user's function has no time limit
             cut = until(0) >= deadline
             verdicts.append("cut" if cut else "equal" if boolean("equivalence", judge(*pair)) else "different")
         return verdicts

@@ -110,7 +110,7 @@ class OutcomeFunction:
         except BaseException as error:  # noqa: BLE001 - SystemExit too: the run goes on, and the outcome is logged
             return [Failure("error", describe(error))] * len(responses)
         results = results.tolist() if hasattr(results, "tolist") else results
-        # A set has an order of its own, and a dictionary gives its keys.
+        # A set has its own order, and a dictionary gives its keys.
         in_order = isinstance(results, Sequence) and not isinstance(results, str | bytes)
         if not in_order or len(results) != len(responses):
             got = f"{len(results)}" if in_order else f"a {type(results).__name__}"

@@ -2,7 +2,7 @@ r"""Generous comparison with a gold answer, for correctness only: rounding, labe
 
 Outcome keys are strict, because equality of outcomes has to be transitive. Correctness may be more generous: the gold
 answer `3, 4` accepts `p = 3, q = 4`, and `180.67` accepts `\frac{542}{3}`. A label or unit that one text lacks may be
-dropped; those of both texts have to agree.
+dropped; both texts' have to agree.
 """
 
 import re

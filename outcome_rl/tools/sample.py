@@ -46,7 +46,7 @@ def sampling_config(
         overrides: `key=value`.
 
     Raises:
-        ValueError: wrong settings, among them those of training samples, no problems, or a setting of the checkpoint's
+        ValueError: wrong settings, such as settings of training samples, no problems, or a setting of the checkpoint's
             run that only the user may give (`load_config`).
     """
     of_training = {one.name for one in settings_of(SamplingConfig, "rollout.")}

@@ -97,7 +97,7 @@ def test_a_function_of_the_settings_must_be_given_again(tmp_path: Path) -> None:
 def test_other_files_are_not_lost_hidden_ones_neither(saved: Path) -> None:
     (saved / ".env").write_text("KEY=1")
     explorer = Explorer()
-    with pytest.raises(FileExistsError, match=r"such as '\.env'.*save into a folder of its own"):
+    with pytest.raises(FileExistsError, match=r"such as '\.env'.*save into its own folder"):
         explorer.save(saved)
     with pytest.raises(FileExistsError, match="is a file"):
         explorer.save(saved / ".env")

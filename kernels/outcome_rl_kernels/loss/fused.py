@@ -49,7 +49,7 @@ class Options(NamedTuple):
     """Choices of a call of `linear_policy_loss` that no formula reads."""
 
     rows_R: Tensor | None  # increasing int64 indices of the tokens to compute; all active tokens are among them
-    # Whether, without indices, to find those of the active tokens, which synchronises with the GPU. If not, all tokens
+    # Whether, without indices, to find the active tokens, which synchronises with the GPU. If not, all tokens
     # are computed, and hidden states of inactive ones must be finite.
     compacts: bool
     impl: Backend

@@ -34,7 +34,7 @@ def logps_and_entropies(logits_NV: Tensor, labels_N: Tensor, temperature: float)
     """Return the log-probability of each label and the entropy of each row, of `softmax(logits / temperature)`.
 
     bf16 and fp16 logits are upcast first: a log-sum-exp over V terms in half precision is off in the second digit. The
-    largest term, 1, is apart from the others: beside it, those of a peaked row would be rounded off. Its distance to
+    largest term, 1, is apart from the others: beside it, a peaked row's would be rounded off. Its distance to
     itself is a constant, else the gradient at the label would be the difference of 1 and p.
     """
     logits_NV = logits_NV.to(torch.promote_types(logits_NV.dtype, torch.float32)) / temperature

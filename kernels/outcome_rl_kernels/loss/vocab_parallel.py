@@ -99,7 +99,7 @@ def _sizes_of_ranks(group: "dist.ProcessGroup", size: int, device: torch.device)
     if size != known:
         raise ValueError(
             f"vocab_group must belong to heads of one sharding; rank {dist.get_rank(group)} had a head of {known} rows "
-            f"in it before, and now {size}. Give the other head a group of its own: torch.distributed.new_group()"
+            f"in it before, and now {size}. Give the other head its own group: torch.distributed.new_group()"
         )
     return all_sizes
 

@@ -40,7 +40,7 @@ def zero_variance(loss: str | TokenLoss | TokenLossFunction, alpha: float = 0.1)
         is_marked = (advantages.abs() <= MARK) & (advantages != 0)
         return inner(logps, entropies, inputs._replace(advantages=torch.where(is_marked, given, advantages)))
 
-    # The maximum is over tokens without an advantage too, such as those of the answer.
+    # The maximum is over tokens without an advantage too, such as the answer's.
     return replace(inner, function=shaped, needs_sequences=True, scales_with_advantage=False)
 
 

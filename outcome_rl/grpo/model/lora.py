@@ -58,7 +58,7 @@ def add_adapters(model: Any, config: ModelConfig) -> Any:
 
 
 def save_adapters(adapters: Any, folder: Path) -> None:
-    """Write adapters as peft does; if they are sharded, all processes must call it, each with a folder of its own."""
+    """Write adapters as peft does; if they are sharded, all processes must call it, each with its own folder."""
     state = {name: tensor for name, tensor in adapters.state_dict().items() if ".lora_" in name}
     adapters.save_pretrained(folder, state_dict=full_state(state, everywhere=True), save_embedding_layers=False)
 

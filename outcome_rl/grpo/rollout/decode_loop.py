@@ -86,7 +86,7 @@ def decode(
 def check_cache(policy: Policy) -> None:
     """Check that a token after cached prompts sees them, as it does not where a model takes its state elsewhere.
 
-    The logits may differ from those of whole sequences by rounding, but must differ between two prompts where those do.
+    The logits may differ from whole sequences' by rounding, but must differ between two prompts where these do.
 
     Raises:
         ValueError: it does not see them.

@@ -14,7 +14,7 @@ from outcome_rl.outcomes.kinds import Progress as Report
 from outcome_rl.terminal.text import printable
 
 _PLAIN_LINES = 30  # approximate number of step lines of a run without a terminal
-_BAR, _TIME_LEFT = 8, 7  # characters that the bar needs at least, and those of the time left
+_BAR, _TIME_LEFT = 8, 7  # characters that the bar needs at least, and the time left
 _SILENCE_S = 30.0  # after which a run without a terminal reports its phase
 
 

@@ -1,6 +1,6 @@
 """Exploration in TRL's asynchronous GRPO, by a mixin for the loop that scores its groups.
 
-    # exploring.py, a module that can be imported: TRL starts the loop in a process of its own
+    # exploring.py, a module that can be imported: TRL starts the loop in its own process
     from trl.experimental.async_grpo.async_rollout_worker import AsyncRolloutWorker, _AsyncRolloutLoop
     from outcome_rl.integrations.trl.async_grpo import ExplorationMixin
 
@@ -27,7 +27,7 @@ from outcome_rl.outcomes.batch import Batch
 
 
 class ExplorationMixin:
-    """GRPO's advantages plus exploration bonuses, in place of those of TRL's `_AsyncRolloutLoop`.
+    """GRPO's advantages plus exploration bonuses, in place of the advantages of TRL's `_AsyncRolloutLoop`.
 
     Attributes:
         exploration: fields of `ExplorationConfig` except `answer_mask_mode`.

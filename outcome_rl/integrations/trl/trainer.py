@@ -62,7 +62,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         correct_threshold: with `correct_reward`, a response is correct if its reward is at least this.
         fused_loss: compute the loss from hidden states by `linear_policy_loss`, in place of TRL's log-probabilities.
             Values and gradients equal TRL's. Only steps that are logged compute the tokens without a gradient, so TRL's
-            metrics of the loss are those of the logged steps, not means over the steps between.
+            metrics of the loss are the logged steps', not means over the steps between.
         sample_below: with `fused_loss`, the probability in [0, 1) below which `linear_policy_loss` samples gradients of
             logits, such as 1e-4: gradients are TRL's on average, in one product with the head instead of three. Seeds
             follow from `args.seed`, step, micro-batch and rank. 0 (default) is off.
@@ -382,7 +382,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         return (decisive >= self.correct_threshold).any(dim=1)
 
     def _sampled_logps(self, output: dict[str, Any]) -> Tensor:
-        """Return the log-probabilities (N, T) that TRL has, or else those of one more forward pass.
+        """Return the log-probabilities (N, T) that TRL has, or else one more forward pass's.
 
         TRL's own forward pass does not see completions that `mask_truncated_completions` leaves out.
         """

@@ -6,7 +6,7 @@ Shapes: R rows (tokens), V vocabulary. With T the temperature:
     S    = sum_v 2^d_v                      mean = sum_v 2^d_v d_v / S
     logp = (x_label - m) / T - ln S         entropy = ln S - ln(2) mean
 
-The label is apart from the sums over the other tokens: beside its 2^0, where it is the maximum, those of a peaked row
+The label is apart from the sums over the other tokens: beside its 2^0, where it is the maximum, a peaked row's
 would be rounded off, and with them ln S = log1p(their sum).
 
     g = d loss / d logp,  e = d loss / d entropy

@@ -15,7 +15,7 @@ _LEAST_ROOM = 64
 
 
 class CpuEntries(NamedTuple):
-    ids_E: Tensor  # int64, those of a row together
+    ids_E: Tensor  # int64, a row's together
     values_E: Tensor  # float32
     offsets: Tensor  # (R + 1,) int64
     wanted_R: Tensor  # int64
