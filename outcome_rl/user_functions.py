@@ -62,7 +62,7 @@ def load_function(name: str, arguments: str = "") -> Callable[..., Any]:
         *_, last = traceback.extract_tb(error.__traceback__)
         place = "" if isinstance(error, SyntaxError) else f" ({last.filename}, line {last.lineno})"  # it names its own
         raise ValueError(f"{name}: importing it raised {describe(error)}{place}; correct the module") from error
-    if file is not None and Path(found.__file__ or "").resolve() != file:
+    if file is not None and Path(getattr(found, "__file__", None) or "").resolve() != file:
         raise ValueError(f"{name}: Python finds another module named {file.stem!r}; rename the file")
     try:
         for part in attribute.split("."):

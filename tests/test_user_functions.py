@@ -36,9 +36,10 @@ def test_functions_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "my_filed_outcomes.py").write_text("def one(response, example):\n    return 1\n")
     assert load_function(f"{tmp_path}/my_filed_outcomes.py:one")("", {}) == 1
-    (tmp_path / "json.py").write_text("def one(response, example):\n    return 1\n")
-    with pytest.raises(ValueError, match="another module named 'json'; rename the file"):
-        load_function(f"{tmp_path}/json.py:one")
+    for name in ("json", "time"):  # of a file, and of none
+        (tmp_path / f"{name}.py").write_text("def one(response, example):\n    return 1\n")
+        with pytest.raises(ValueError, match=f"another module named '{name}'; rename the file"):
+            load_function(f"{tmp_path}/{name}.py:one")
     with pytest.raises(ValueError, match=r"there is no file .*none\.py; give its path"):
         load_function(f"{tmp_path}/none.py:one")
     with pytest.raises(ValueError, match=r"has no attribute 'two'"):

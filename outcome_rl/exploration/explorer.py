@@ -343,7 +343,7 @@ class Explorer:
         The commit is noted before the table changes, and carried out afterwards. If an interrupt comes in between, the
         next call asks the table whether the batch is in it.
         """
-        totals = self._totals().after(reading.questions, reading.keys, reading.correct.cpu(), past)
+        totals = self._totals().after(reading.questions, reading.keys, reading.correct, past)
         self._commit = _Commit(self.counts, totals, reading, batches)
         self.counts.observe(*columns)
         self._finish(counted=True)

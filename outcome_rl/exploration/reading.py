@@ -83,7 +83,7 @@ def read_batch(
         if len({value is None for value in values}) > 1:
             raise ValueError(f"{name} must be given on every rank of the process group, or on none")
         if isinstance(values[0], Tensor):
-            columns[name] = torch.cat([value.cpu() for value in values])
+            columns[name] = torch.cat(values)
         elif values[0] is not None:
             columns[name] = [*chain.from_iterable(values)]
     return parts[0]._replace(
@@ -142,7 +142,7 @@ def _agreed(golds: Iterable[tuple[str, str]], kind: OutcomeKind, known: Mapping[
 def _numbers(name: str, values: Tensor | Sequence[float] | None, n: int) -> Tensor | None:
     if values is None:
         return None
-    values_N = _column(name, values, None if isinstance(values, Tensor) else torch.float32).detach()
+    values_N = _column(name, values, None if isinstance(values, Tensor) else torch.float32)
     values_N = values_N if values_N.is_floating_point() else values_N.float()
     if values_N.shape != (n,) or not values_N.isfinite().all():
         raise ValueError(
@@ -163,7 +163,8 @@ def _verdicts(correct: Tensor | Sequence[bool], n: int) -> Tensor:
 
 
 def _column(name: str, values: Any, dtype: torch.dtype | None) -> Tensor:
+    """Return a column in host memory: a rank that gets another one's tensor of a GPU would put it on that GPU."""
     try:
-        return torch.as_tensor(values, dtype=dtype)
+        return torch.as_tensor(values, dtype=dtype).detach().cpu()
     except (RuntimeError, TypeError, ValueError) as error:  # PyTorch names no argument
         raise ValueError(f"{name} must be one number or boolean per response; {error}") from error

@@ -81,7 +81,7 @@ class Scored:
         `correct`.
         """
         host = self.host
-        columns = (host.correct, host.keys, host.counts, host.bonuses, host.groups, host.successes)
+        columns = (host.correct, host.keys, host.counts, host.bonuses.double(), host.groups, host.successes)
         correct, keys, counts, bonuses, groups, successes = (column.numpy() for column in columns)
         answered = keys != NO_ANSWER
         _, first, group_index, sizes = np.unique(groups, return_index=True, return_inverse=True, return_counts=True)

@@ -124,6 +124,8 @@ def test_rewards_are_the_correct_responses_unless_they_are_given() -> None:
     given = Explorer(bonus="batch").score(ids, responses, golds, torch.tensor([2.0, -1, 0, 0], dtype=torch.float64))
     assert given.rewards.dtype == given.advantages.dtype == given.bonuses.dtype == torch.float64
     assert given.correct.tolist() == by_default.correct.tolist()  # a penalty makes nothing wrong
+    half = Explorer().score(ids, responses, golds, torch.tensor([1, 0, 0, 0], dtype=torch.bfloat16))
+    assert half.metrics == pytest.approx(by_default.metrics, rel=0.01)
     centred = Explorer(bonus="batch").score(ids, responses, golds, scale="none")
     assert centred.advantages.tolist() == [0.75, -0.25, -0.25, -0.25]
 

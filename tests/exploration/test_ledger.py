@@ -3,13 +3,15 @@
 from typing import Any
 
 import pytest
+import torch
 from ledger import ledger_of
 
 pytest.importorskip("triton", reason="Triton has no build for this platform")
 
 from meta_gpu import replace_kernels, take_meta_for_gpu
 
-from outcome_rl import Explorer
+from outcome_rl import Batch, Explorer
+from outcome_rl.exploration.reading import Facts, Reading, read_batch
 
 IDS = ["a"] * 4 + ["b"] * 4
 RAGGED = [0, 0, 0, 1, 2, 2, 2, 2]  # groups of one, three and four
@@ -41,3 +43,12 @@ def test_a_step_waits_for_the_gpu_once(
     assert kernels.number == 3  # two to count, one to read before
     if settings == {"bonus": "ucb_con"} and group_ids is None:
         assert len(ledger.operations) <= 45
+
+
+def test_a_rank_sends_host_memory() -> None:
+    """Another rank would put a tensor of a GPU on that GPU, which it may not even see."""
+    explorer, found = Explorer(), list[Reading]()
+    numbers = {name: torch.ones(2, device="meta") for name in ("rewards", "logps")}
+    batch = Batch(["q"] * 2, ["1", "2"], correct=numbers["rewards"] > 0, **numbers)
+    ledger_of(lambda _: found.append(read_batch(lambda: batch, explorer.matcher, explorer.config, Facts({}, {}), None)))
+    assert {column.device.type for column in found[0] if isinstance(column, torch.Tensor)} == {"cpu"}
