@@ -110,10 +110,10 @@ def analyze_file(
         progress: called as `progress(done, total)` during pairwise comparisons; never if keys decide everything.
 
     Returns:
-        The report and its questions. `unscored_questions` maps questions with an unusable gold answer, or without one
-        where others have one, to the reason; no other value includes them. `doubtful_golds` maps scored questions to
-        the reason to check their gold answer. `labelled`, `agreeing` and `disagreements` compare the file's labels with
-        the correctness found here, where there are gold answers.
+        The report and its questions. `unscored_questions` maps questions with an unusable gold answer, or without the
+        gold answer or the rewards that others have, to the reason; no other value includes them. `doubtful_golds` maps
+        scored questions to the reason to check their gold answer. `labelled`, `agreeing` and `disagreements` compare
+        the file's labels with the correctness found here, where there are gold answers.
 
     Raises:
         FileNotFoundError: the file does not exist.
@@ -128,19 +128,19 @@ def analyze_file(
     judged = not matcher.needs_gold or any(question.gold is not None for question in questions)
     with closing(matcher):
         outcomes, found = classify_samples(matcher, questions, progress)
-    bad_golds, doubtful_golds, rule = dict(found.bad_golds), dict(found.doubtful_golds), matcher.rule
+    unscored, doubtful_golds, rule = dict(found.bad_golds), dict(found.doubtful_golds), matcher.rule
+    labelled = any(label is not None for question in questions for label in question.labels)
     if judged and matcher.needs_gold:
-        bad_golds |= {one.question_id: "the file has no gold answer for it" for one in questions if one.gold is None}
-    labelled = all(label is not None for question in questions for label in question.labels)
+        unscored |= {one.question_id: "the file has no gold answer for it" for one in questions if one.gold is None}
+    elif labelled and not judged:
+        unscored |= {one.question_id: "a sample has no reward or label" for one in questions if None in one.labels}
     scored = []
     for question, (keys, ours) in zip(questions, outcomes, strict=True):
-        if question.question_id not in bad_golds:
-            by_file = np.array(question.labels, dtype=bool) & (keys != NO_ANSWER) if labelled else None
+        if question.question_id not in unscored:
+            by_file = np.array(question.labels, dtype=bool) if labelled else None
             scored.append((question, keys, ours if judged else by_file))
     if not scored:
-        raise ValueError(
-            f"{path}: no question has a usable gold answer; e.g. {next(iter(bad_golds.items()))}. Fix the field 'gold'."
-        )
+        raise ValueError(f"{path}: no question can be scored; {first_reason(unscored)}. Correct the golds or rewards")
     by_question = [_question_report(*one) for one in scored]
     disagreements = _disagreements(scored) if judged else []
     by_kind: Counter[str] = Counter()
@@ -165,11 +165,17 @@ def analyze_file(
                 for one in [one for one in disagreements if one["kind"] == kind][:SHOWN_DISAGREEMENTS]
             ],
             unresolved=found.unresolved,
-            unscored_questions=bad_golds,
+            unscored_questions=unscored,
             doubtful_golds=doubtful_golds,
         ),
         by_question,
     )
+
+
+def first_reason(unscored: Mapping[str, str]) -> str:
+    """Return the reason of the first question that is not scored."""
+    question_id, reason = next(iter(unscored.items()))
+    return f"question {question_id}: {reason}"
 
 
 _Scored = tuple[Question, NDArray[np.int64], NDArray[np.bool_] | None]  # keys, and correctness where it is known

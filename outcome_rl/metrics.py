@@ -150,8 +150,8 @@ def summarise(keys: Sequence[ArrayLike], correct: Sequence[ArrayLike]) -> Sample
 
     Every question has the same weight, whatever its number of samples; only `no_answer_rate` is a rate over samples.
     `*_at_k` go up to the largest number of samples of a question; each value is a mean over the questions that have k.
-    A response without an answer is a sample (it is drawn, and it is wrong) but not an answer: `diff_at_k` and
-    `distinct_per_question` count real answers only, and `no_answer_rate` reports the rest.
+    A response without an answer is a sample (it is drawn, and correct where a reward says so) but not an answer:
+    `diff_at_k` and `distinct_per_question` count real answers only, and `no_answer_rate` reports the rest.
 
     Args:
         keys: outcome keys of the samples of each of Q questions, shapes (n_q,), integers; `NO_ANSWER` marks no answer.
@@ -163,8 +163,7 @@ def summarise(keys: Sequence[ArrayLike], correct: Sequence[ArrayLike]) -> Sample
 
     Raises:
         TypeError: `keys` are not integers, or `correct` is not bool.
-        ValueError: there is no question, a question has no samples, shapes differ, or a sample without an answer is
-            correct.
+        ValueError: there is no question, a question has no samples, or shapes differ.
     """
     if len(keys) != len(correct):
         raise ValueError(f"keys and correct must list the same questions; got {len(keys)} and {len(correct)}.")
@@ -286,8 +285,6 @@ def _check_question(index: int, keys: ArrayLike, correct: ArrayLike) -> tuple[ND
     if correct_n.dtype != np.bool_:
         raise TypeError(f"question {index}: correct must be bool; got {correct_n.dtype}. Use `rewards > 0`.")
     key_n = _as_integers(f"question {index}: keys", key_n)
-    if np.any(correct_n & (key_n == NO_ANSWER)):
-        raise ValueError(f"question {index}: a sample is correct but has no answer (key {NO_ANSWER}).")
     return key_n, correct_n
 
 

@@ -14,6 +14,7 @@ import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from itertools import chain, islice
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -28,6 +29,7 @@ _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 STANDARD_INPUT = "-"
 _LAYOUT = "Expected one JSON object per line, or one JSON array of objects"
 _WRAPPERS = ("results", "rows", "data", "examples")  # fields of an object that hold its rows
+_BOM = b"\xef\xbb\xbf"
 _MISSING = object()
 
 
@@ -153,18 +155,16 @@ def as_text(value: Any, name: str, role: str, where: str) -> str:
 def _json_values(lines: Iterable[bytes], name: str) -> Iterator[tuple[int, Any]]:
     """Yield number and value of every line that is not blank, or of every item if the first one begins an array."""
     numbered = enumerate(lines, start=1)  # bytes: text mode would also break lines at a bare carriage return
-    begun = False
-    for number, line in numbered:
-        text = line.strip().removeprefix(b"\xef\xbb\xbf").strip()
-        if not text:
-            continue
-        if not begun and (text.startswith(b"[") or text == b"{"):  # an array, or an object over several lines
+    filled = ((number, text) for number, line in numbered if (text := line.strip().removeprefix(_BOM).strip()))
+    for number, text in filled:
+        if text.startswith(b"[") or text == b"{":  # an array, or an object over several lines
             whole = _parsed(b"".join([text, b"\n", *(rest for _, rest in numbered)]), name)
             yield from enumerate(whole if isinstance(whole, list) else _wrapped(whole), start=1)
             return
-        value = _parsed(text, f"{name}, row {number}")
-        yield from [(number, value)] if begun else enumerate(_wrapped(value), start=number)
-        begun = True
+        value, later = _parsed(text, f"{name}, row {number}"), list(islice(filled, 1))
+        yield from enumerate([value] if later else _wrapped(value), start=number)
+        for number, text in chain(later, filled):
+            yield number, _parsed(text, f"{name}, row {number}")
 
 
 def _wrapped(value: Any) -> list[Any]:

@@ -33,8 +33,9 @@ NAMES: dict[str, tuple[str, ...]] = {
         *("gts", "gt"),
     ),
     "samples": (
-        *("samples", "completions", "responses", "generations", "outputs", "code", "predictions", "choices"),
-        *("response.body.choices", "response", "completion", "generation", "output", "messages"),
+        *("samples", "completions", "responses", "generations", "outputs", "code", "predictions"),
+        *("response", "completion", "generation", "output", "messages"),
+        "choices",  # also the options of a multiple-choice question
     ),
     "reward": ("correct", "is_correct", "exploration/correct", "correctness_math_verify", "score", "reward"),
 }
@@ -177,7 +178,7 @@ class _Reader:
         if self.joined:
             found.append(f"rows with the id of an earlier row, which count as samples of its question: {self.joined}")
         if self.unlabelled and any(label is not None for one in self.questions.values() for label in one.labels):
-            found.append(f"samples without a label, which are not compared: {self.unlabelled}")
+            found.append(f"samples without a label: {self.unlabelled}")
         return found
 
     def _named(self, role: str, row: Mapping[str, Any]) -> str:
@@ -403,8 +404,11 @@ def _named_errors(tool: str, where: str) -> Iterator[None]:
 
 
 def _from_batch(row: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Read a row of an OpenAI batch: its `id` is another one in every batch."""
-    return {**row, "id": row["custom_id"]}
+    """Read a row of an OpenAI batch: its `id` is another one in every batch; a request that failed has no choices."""
+    with _named_errors("an OpenAI batch", where):
+        answered = row["response"] is not None and row["response"]["status_code"] == 200
+        samples = row["response"]["body"]["choices"] if answered else None
+        return {**row, "id": row["custom_id"], "samples": samples}
 
 
 _CONVERTED: dict[str, Callable[[Mapping[str, Any], str], dict[str, Any]]] = {

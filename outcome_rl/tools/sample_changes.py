@@ -22,8 +22,12 @@ def _diff_at(k: int, one: QuestionReport) -> float:
     return diff_at_k(one["class_sizes"], k, n=one["samples"])
 
 
+def _samples(pair: tuple[QuestionReport, QuestionReport]) -> int:
+    return min(one["samples"] for one in pair)
+
+
 class Change(NamedTuple):
-    """A measure of the questions that two files share, before and after."""
+    """A measure of the questions that two files share and that have k samples in both, before and after."""
 
     measure: str
     before: float
@@ -40,27 +44,31 @@ def changes(before: Sequence[QuestionReport], after: Sequence[QuestionReport]) -
     pairs = [(one, later[one["question_id"]]) for one in before if one["question_id"] in later]
     if not pairs:
         return []
-    ks = ks_up_to(min(one["samples"] for pair in pairs for one in pair))
-    measures: dict[str, Measure] = {}
+    ks = ks_up_to(max(_samples(pair) for pair in pairs))
+    measures: dict[str, tuple[int, Measure]] = {}  # with the samples that a question needs
     if all(one["correct"] is not None for pair in pairs for one in pair):
-        measures |= {f"pass@{k}": partial(_pass_at, k) for k in ks}
-        measures["majority correct"] = lambda one: float(bool(one["majority_correct"]))
-    measures |= {f"diff@{k}": partial(_diff_at, k) for k in ks[1:]}
-    measures["share of the majority answer"] = lambda one: one["majority_samples"] / one["samples"]
-    measures["no answer"] = lambda one: one["no_answer"] / one["samples"]
+        measures |= {f"pass@{k}": (k, partial(_pass_at, k)) for k in ks}
+        measures["majority correct"] = 1, lambda one: float(bool(one["majority_correct"]))
+    measures |= {f"diff@{k}": (k, partial(_diff_at, k)) for k in ks[1:]}
+    measures["share of the majority answer"] = 1, lambda one: one["majority_samples"] / one["samples"]
+    measures["no answer"] = 1, lambda one: one["no_answer"] / one["samples"]
     found = []
-    for name, measure in measures.items():
-        first, second = zip(*((measure(one), measure(two)) for one, two in pairs), strict=True)
+    for name, (least, measure) in measures.items():
+        values = ((measure(one), measure(two)) for one, two in pairs if _samples((one, two)) >= least)
+        first, second = zip(*values, strict=True)
         found.append(Change(name, fmean(first), fmean(second), [b - a for a, b in zip(first, second, strict=True)]))
     return found
 
 
 def print_changes(changes: Sequence[Change]) -> None:
     """Print means of both files over the questions that they share, and differences with 95 % t intervals."""
-    print(f"{counted(len(changes[0].differences), 'question')} of both files, paired:")
+    questions = [len(one.differences) for one in changes]
+    ragged = len(set(questions)) > 1
+    print(f"{counted(max(questions), 'question')} of both files, paired:")
     rows = []
-    for one in changes:
+    for number, one in zip(questions, changes, strict=True):
         at = estimate(one.differences)
         interval = "" if math.isnan(at.low) else f"{at.low:+.3f} to {at.high:+.3f}"
-        rows.append([one.measure, f"{one.before:.3f}", f"{one.after:.3f}", f"{at.mean:+.3f}", interval])
-    print_table(["", "first", "second", "difference", "95 % interval"], rows)
+        row = [one.measure, f"{one.before:.3f}", f"{one.after:.3f}", f"{at.mean:+.3f}", interval]
+        rows.append([*row, str(number)] if ragged else row)
+    print_table(["", "first", "second", "difference", "95 % interval", *(["questions"] if ragged else [])], rows)

@@ -1,10 +1,11 @@
 """Picture of files of samples: pass@k and diff@k over k, a line for each file."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from outcome_rl.analyze import Report
 from outcome_rl.tools.charts import Line, Panel, png
+from outcome_rl.tools.sample_report import short_names
 
 TITLES = {"pass_at_k": "pass@k", "diff_at_k": "diff@k: different answers in k samples"}
 
@@ -22,11 +23,3 @@ def plot_reports(reports: Mapping[str, Report], path: Path) -> None:
             lines = [Line(points, index, label=labels[index]) for index, points in enumerate(curves.values())]
             panels.append(Panel(title, "k samples", lines, rate=metric == "pass_at_k", over_k=True))
     png(panels, path)
-
-
-def short_names(paths: Sequence[str]) -> list[str]:
-    """Return the ends of paths, as many folders of each as tell them apart."""
-    parts = [Path(path).parts for path in paths]
-    longest = max(map(len, parts))
-    kept = next((k for k in range(1, longest) if len({one[-k:] for one in parts}) == len(parts)), longest)
-    return ["/".join(one[-kept:]) for one in parts]

@@ -2,10 +2,10 @@
 
 import shutil
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from outcome_rl.analyze import Report
+from outcome_rl.analyze import Report, first_reason
 from outcome_rl.terminal.tables import counted, print_table
 from outcome_rl.terminal.text import on_one_line, printable
 
@@ -13,7 +13,7 @@ from outcome_rl.terminal.text import on_one_line, printable
 def print_reports(reports: Mapping[str, Report]) -> None:
     """Print the metrics of each file of samples: facts within the terminal's width, and a table over k."""
     columns = shutil.get_terminal_size().columns
-    for file, report in reports.items():
+    for file, report in zip(short_names([*reports]), reports.values(), strict=True):
         for remark in report.get("remarks", []):  # an average over data sets has none
             print(textwrap.fill(printable(f"{remark[0].upper()}{remark[1:]}."), columns))
         print(textwrap.fill("; ".join(_facts(file, report)), columns))
@@ -41,11 +41,20 @@ def print_reports(reports: Mapping[str, Report]) -> None:
             print()
 
 
+def short_names(paths: Sequence[str]) -> list[str]:
+    """Return the ends of paths, as many folders of each as tell them apart."""
+    parts = [Path(path).parts for path in paths]
+    longest = max(map(len, parts))
+    kept = next((k for k in range(1, longest) if len({one[-k:] for one in parts}) == len(parts)), longest)
+    return ["/".join(one[-kept:]) for one in parts]
+
+
 def _facts(file: str, report: Report) -> list[str]:
     facts = [
-        f"{printable(Path(file).name)}: {counted(report['n_questions'], 'question')}, "
-        f"{counted(report['n_samples'], 'sample')}",
-        f"correctness by {report['correctness']}" if report["correctness"] else "correctness unknown: no gold answers",
+        f"{printable(file)}: {counted(report['n_questions'], 'question')}, {counted(report['n_samples'], 'sample')}",
+        f"correctness by {report['correctness']}"
+        if report["correctness"]
+        else "correctness unknown: no gold answers or rewards (--gold, --reward)",
         *([f"{report['solved_fraction']:.1%} of questions solved"] if report["correctness"] else []),
         f"{report['distinct_per_question']:.2f} distinct answers per question",
         f"{report['majority_share']:.1%} of samples give the most frequent answer"
@@ -58,5 +67,6 @@ def _facts(file: str, report: Report) -> list[str]:
         labels = counted(report["labelled"], "label")
         facts.append(f"agrees with {share:.1%} of the file's {labels}")
     if report["unscored_questions"]:
-        facts.append(f"{len(report['unscored_questions'])} not scored: unusable gold")
+        number, reason = len(report["unscored_questions"]), first_reason(report["unscored_questions"])
+        facts.append(f"{number} not scored, such as {on_one_line(reason)}")
     return facts

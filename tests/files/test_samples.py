@@ -82,6 +82,30 @@ def test_a_format_is_read_with_no_option_and_named(tool: str, tmp_path: Path) ->
     analyze_file(tmp_path / "rows.jsonl")
 
 
+def test_failed_requests_of_a_batch_are_skipped(tmp_path: Path) -> None:
+    path = Path(__file__).parent / "written" / "vllm_batch.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    error = {"message": "This model's maximum context length is 8 tokens.", "code": 400}
+    rows += [
+        {
+            "id": "b",
+            "custom_id": "9",
+            "response": {"status_code": 400, "request_id": "r", "body": None},
+            "error": error,
+        },
+        {"id": "c", "custom_id": "8", "response": None, "error": {"code": "batch_expired"}},
+    ]
+    file = read_sample_file(write(tmp_path / "batch.jsonl", rows))
+    assert file.questions == read_sample_file(path).questions
+    assert file.remarks[1].endswith("skipped: 2")
+
+
+def test_options_of_a_question_are_no_samples(tmp_path: Path) -> None:
+    row = {"question": "2 + 2?", "choices": ["3", "4"], "answer": "B", "response": "The answer is B."}
+    (question,) = read_sample_file(write(tmp_path / "rows.jsonl", [row]), from_text=True, extract=str).questions
+    assert question.answers == ["The answer is B."]
+
+
 def test_csv_and_its_cells(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     with path.open("w", newline="", encoding="utf-8-sig") as file:
@@ -116,6 +140,8 @@ def test_rows_inside_one_object(tmp_path: Path) -> None:
     for indent in (None, 2):
         (tmp_path / "file.json").write_text(json.dumps({"model": "m", "results": rows}, indent=indent))
         assert read_sample_file(tmp_path / "file.json").questions[0].answers == ["4"]
+    lines = [{"id": i, "gold": "4", "response": r"\boxed{4}", "examples": rows} for i in range(2)]
+    assert [one.question_id for one in read_sample_file(write(tmp_path / "lines.jsonl", lines)).questions] == ["0", "1"]
 
 
 def test_fields_of_any_name(tmp_path: Path) -> None:
@@ -196,6 +222,14 @@ def test_without_golds_the_rewards_or_nothing_decide(tmp_path: Path) -> None:
     by_reward = analyze_file(write(tmp_path / "rewards.jsonl", rows)).report
     assert by_reward["correctness"] == "the rewards or labels of the file"
     assert by_reward["pass_at_k"] == {"1": 0.5, "2": 1.0}
+    tests_passed = [{"prompt": "a", "output": "def f(): ...", "reward": reward} for reward in (1, 1, 0, 0)]
+    code = analyze_file(write(tmp_path / "code.jsonl", tests_passed)).report
+    assert (code["pass_at_k"]["1"], code["solved_fraction"], code["no_answer_rate"]) == (0.5, 1, 1)
+    some = [*rows, {"prompt": "b", "output": r"\boxed{4}", "score": None}]  # a reward function that leaves it out
+    report = analyze_file(write(tmp_path / "some.jsonl", some)).report
+    assert report["pass_at_k"] == by_reward["pass_at_k"]
+    (reason,) = report["unscored_questions"].values()
+    assert reason == "a sample has no reward or label"
     analysis = analyze_file(write(tmp_path / "texts.jsonl", [{"prompt": "a", "samples": [r"\boxed{4}", "4", "none"]}]))
     assert (analysis.report["correctness"], analysis.report["pass_at_k"]) == ("", {})
     assert analysis.report["diff_at_k"]["1"] > 0
@@ -211,13 +245,15 @@ def test_before_and_after_training(tmp_path: Path, capsys: pytest.CaptureFixture
         ]
 
     before = write(tmp_path / "before.jsonl", rows({"a": "1234", "b": "2345", "c": "1123", "only": "1111"}))
-    after = write(tmp_path / "after.jsonl", rows({"c": "1111", "a": "1111", "b": "2222"}))
+    after = write(tmp_path / "after.jsonl", rows({"c": "1111", "a": "1111", "b": "22"}))
     picture, table = tmp_path / "change.png", tmp_path / "questions.csv"
     main(["analyze", str(before), str(after), "--plot", str(picture), "--per-question", str(table)])
     printed = capsys.readouterr().out
     assert "3 questions of both files, paired" in printed
     (line,) = [line for line in printed.splitlines() if line.strip().startswith("pass@1 ")]
     assert line.split()[1:4] == ["0.250", "0.667", "+0.417"]
+    (line,) = [line for line in printed.splitlines() if line.strip().startswith("pass@4 ")]
+    assert line.split() == ["pass@4", "1.000", "1.000", "+0.000", "2"]  # of the questions with four samples in both
     assert picture.read_bytes().startswith(b"\x89PNG")
     with table.open(newline="") as file:
         found = list(csv.DictReader(file))

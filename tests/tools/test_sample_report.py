@@ -1,6 +1,6 @@
-"""Labels of the picture of files of samples."""
+"""Names of files in reports and pictures."""
 
-from outcome_rl.tools.sample_plot import short_names
+from outcome_rl.tools.sample_report import short_names
 
 
 def test_labels_are_the_ends_that_tell_files_apart() -> None:
