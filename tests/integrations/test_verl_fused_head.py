@@ -3,12 +3,15 @@
 verl's own code imports `outcome_rl.integrations.verl.fused_head` and chooses the model's forward pass.
 """
 
+import re
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
+from verl import models
 from verl.models.transformers.monkey_patch import patch_forward_with_backends
 from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.experimental import torch_functional as other_backends
@@ -19,6 +22,7 @@ from verl_runs import verl_config
 from outcome_rl.integrations.verl import kernels
 
 MODULE = "outcome_rl.integrations.verl.fused_head"
+MEGATRON = "verl.models.mcore.model_forward_fused"
 HEADS = ((triton_backend, "linear_cross_entropy"), (other_backends, "FusedLinearForPPO"))
 TEMPERATURE = 0.7
 
@@ -46,6 +50,9 @@ def _replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Let verl import the module, as its configuration names it; `setattr` notes what that replaces."""
     for place, name in HEADS:
         monkeypatch.setattr(place, name, getattr(place, name))
+    megatron = ModuleType(MEGATRON)  # it needs Megatron; `verl.workers.engine` imports it where that is installed
+    megatron.linear_cross_entropy = triton_backend.linear_cross_entropy  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, MEGATRON, megatron)
     monkeypatch.delitem(sys.modules, MODULE, raising=False)
     make_model(LlamaForCausalLM).save_pretrained(tmp_path)
     settings = ("use_fused_kernels=true", f"external_lib={MODULE}", f"path={tmp_path}", "load_tokenizer=false")
@@ -53,6 +60,14 @@ def _replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert not any(getattr(place, name).__module__.startswith("outcome_rl") for place, name in HEADS)
     omega_conf_to_dataclass(config.actor_rollout_ref.model)
     assert [getattr(place, name).__module__ for place, name in HEADS] == [kernels.__name__, MODULE]
+
+
+@pytest.mark.usefixtures("_replaced")
+def test_megatrons_forward_passes_get_it_too() -> None:
+    """They bind verl's function when they are imported, which is before `external_lib`."""
+    assert sys.modules[MEGATRON].linear_cross_entropy is kernels.linear_cross_entropy
+    source = (Path(models.__file__).parent / "mcore/model_forward_fused.py").read_text()
+    assert re.search(r"^from verl.utils.kernel.linear_cross_entropy import linear_cross_entropy$", source, re.MULTILINE)
 
 
 @pytest.mark.usefixtures("_replaced")

@@ -3,9 +3,12 @@
     actor_rollout_ref.model.use_fused_kernels=true
     actor_rollout_ref.model.external_lib=outcome_rl.integrations.verl.fused_head
 
-verl imports `external_lib` in every worker before it builds the model, and looks its heads up at every forward pass:
-the function of `fused_kernel_options.impl_backend=triton`, and the module of the other backends.
+verl imports `external_lib` in every worker before it builds the model. Its models look the heads up at every forward
+pass: the function of `fused_kernel_options.impl_backend=triton`, and the module of the other backends. The forward
+passes for Megatron have imported the function by then, so it is replaced in them too.
 """
+
+import sys
 
 import verl.utils.experimental.torch_functional as other_backends
 import verl.utils.kernel.linear_cross_entropy as triton_backend
@@ -28,5 +31,8 @@ class FusedLinearForPPO(nn.Module):
         return logps_N.view(input_ids.shape), entropies_N.view(input_ids.shape)
 
 
-triton_backend.linear_cross_entropy = linear_cross_entropy
+_THEIRS = triton_backend.linear_cross_entropy
+for _name, _module in [*sys.modules.items()]:
+    if _name.startswith("verl.") and vars(_module).get("linear_cross_entropy") is _THEIRS:
+        _module.linear_cross_entropy = linear_cross_entropy  # type: ignore[attr-defined]
 other_backends.FusedLinearForPPO = FusedLinearForPPO
