@@ -17,14 +17,22 @@
 SkyRL's `register_advantage_estimator` gives a function rewards and ids, but no responses.
 """
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.exploration.scored import Scored
-from outcome_rl.integrations.adapter import answer_mask, check_mask_mode, means, outcome_turn, score, validation
+from outcome_rl.integrations.adapter import (
+    Turn,
+    answer_mask,
+    check_mask_mode,
+    means,
+    outcome_turn,
+    score,
+    validation,
+)
 from outcome_rl.outcomes.answer_mask import Tokenizer, decode_completion
 from outcome_rl.outcomes.batch import Batch
 from outcome_rl_kernels.advantages.groups import Scale
@@ -80,7 +88,7 @@ def assign_advantages(
         )
     tokens_BT = data["sequences"][:B, -is_response_BT.shape[1] :]
     chosen_N = [(row, is_response_BT[row]) for row in last_N]  # rows, and their response tokens
-    turns = [outcome_turn(explorer, tokens_BT[at].tolist(), data["loss_mask"][at].tolist()) for at in chosen_N]
+    turns = [_turn(explorer, tokens_BT[at].tolist(), data["loss_mask"][at].tolist()) for at in chosen_N]
     batch = Batch(
         uids,
         [decode_completion(tokenizer, turn.ids) for turn in turns],
@@ -118,14 +126,22 @@ async def with_validation(trainer: Any, evaluation: Awaitable[dict[str, float]])
     finally:
         trainer.generator = recorder.generator
     uids, ids, masks, rewards = zip(*recorder.rows, strict=True)
-    turns = [outcome_turn(trainer.explorer, *pair) for pair in zip(ids, masks, strict=True)]
+    turns = [_turn(trainer.explorer, *pair) for pair in zip(ids, masks, strict=True)]
     responses = [decode_completion(trainer.tokenizer, turn.ids) for turn in turns]
     batch = Batch(uids, responses, correct=[reward > 0 for reward in rewards])
     return metrics | means(validation(trainer.explorer, batch, ids))
 
 
+def _turn(explorer: Explorer, ids: Sequence[int], loss_mask: Sequence[Any]) -> Turn:
+    """Return the tokens that hold the outcome: all of them where a filter of SkyRL has emptied the mask."""
+    return outcome_turn(explorer, ids, loss_mask if any(loss_mask) else [1] * len(ids))
+
+
 class _Recorder:
-    """SkyRL's generator, with (uid, token ids, loss mask, reward) of what it generated; of several steps, the last."""
+    """SkyRL's generator, with (uid, token ids, loss mask, reward) of each evaluated sample; of several steps, the last.
+
+    In asynchronous training, samples for the training are generated during an evaluation.
+    """
 
     def __init__(self, generator: Any) -> None:
         self.generator = generator
@@ -133,6 +149,8 @@ class _Recorder:
 
     async def generate(self, input_batch: Any, *arguments: Any, **keywords: Any) -> Any:
         output = await self.generator.generate(input_batch, *arguments, **keywords)
+        if input_batch["batch_metadata"].training_phase == "train":
+            return output
         trajectories = output.get("trajectory_ids") or input_batch["trajectory_ids"]
         is_last = output.get("is_last_step") or [True] * len(trajectories)
         columns = (trajectories, output["response_ids"], output["loss_masks"], output["rewards"], is_last)

@@ -22,6 +22,7 @@ with pytest.MonkeyPatch.context() as patch:
     from skyrl.backends.skyrl_train.training_batch import TrainingInputBatch, pad_training_input_batch
     from skyrl.train.config import SkyRLTrainConfig
     from skyrl.train.dataset.preprocess import convert_prompts_responses_to_batch_tensors
+    from skyrl.train.generators.utils import prepare_generator_input
     from skyrl.train.trainer import RayPPOTrainer
 
 TOKENIZER = AutoTokenizer.from_pretrained(policy_dir())
@@ -130,6 +131,15 @@ def test_the_answer_is_what_the_policy_wrote_last() -> None:
     assert data["advantages"][0, -8:-5].tolist() == [1.0, 0.0, 1.0]
 
 
+def test_a_filter_that_empties_the_loss_mask_hides_no_answer() -> None:
+    """SkyRL's `zero_variance_filter` does so to every response of a group."""
+    data = batch_of(step_rows())
+    data["loss_mask"][:] = 0
+    explorer = Explorer()
+    assert assign_advantages(data, explorer, TOKENIZER, golds=GOLDS).correct.sum() == 3
+    assert dict(explorer.seen("7")) == {"3": 2, "1": 1, None: 1}
+
+
 def test_errors_name_the_fix() -> None:
     data = batch_of(step_rows())
     trainer = SimpleNamespace(
@@ -153,7 +163,12 @@ def test_errors_name_the_fix() -> None:
 class Sampler:
     """A generator of SkyRL's interface that says the texts of `TEXTS`."""
 
+    during: Any = None  # runs once, while the first batch is generated
+
     async def generate(self, input_batch: Any) -> Any:
+        during, self.during = self.during, None
+        if during:
+            await during()
         ids = [one.instance_id for one in input_batch["trajectory_ids"]]
         texts = [TEXTS[one.instance_id][one.repetition_id] for one in input_batch["trajectory_ids"]]
         tokens = [[*TOKENIZER(text, add_special_tokens=False).input_ids, TOKENIZER.eos_token_id] for text in texts]
@@ -169,7 +184,7 @@ class Sampler:
 
 
 def test_evaluation_has_pass_at_k_and_diversity() -> None:
-    """SkyRL's own evaluation, with two questions of four samples in two batches."""
+    """SkyRL's own evaluation, with two questions of four samples in two batches, and training generated meanwhile."""
     cfg = SkyRLTrainConfig()
     cfg.generator.eval_n_samples_per_prompt, cfg.trainer.dump_eval_results = 4, False
     batches = [[{"prompt": PROMPT, "env_class": "dialect", "env_extras": {}, "uid": uid}] for uid in TEXTS]
@@ -184,6 +199,14 @@ def test_evaluation_has_pass_at_k_and_diversity() -> None:
         tracker=None,
     )
     sampler = trainer.generator
+
+    async def train() -> None:
+        """As SkyRL's asynchronous trainer does, whose questions may have the same uids."""
+        params = cfg.generator.sampling_params
+        inputs, _ = prepare_generator_input(batches[0], 4, params, "dialect", "train", 1)
+        await trainer.generator.generate(inputs)
+
+    sampler.during = train
     found = asyncio.run(with_validation(trainer, RayPPOTrainer.eval(trainer)))
     assert trainer.generator is sampler
     expected = {"pass_at_k/1": 0.375, "pass_at_k/4": 1, "diff_at_k/4": 2.5, "identical_rate": 0.25}
