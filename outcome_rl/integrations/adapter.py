@@ -10,7 +10,7 @@ from torch import Tensor
 
 from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.exploration.scored import Scored
-from outcome_rl.files.rows import filled_text
+from outcome_rl.files.rows import filled_text, id_of_row
 from outcome_rl.metrics import validation_metrics
 from outcome_rl.outcomes.answer_mask import Tokenizer
 from outcome_rl.outcomes.batch import Batch
@@ -120,7 +120,7 @@ def with_disagreement(scored: Scored, rewards: Tensor, chosen: Tensor) -> Scored
 
 
 def stable_id(id_key: str, row: Mapping[str, Any], prompt: Any, *, place: str, has_media: bool) -> str:
-    """Return the id of a question: that of its row, or without an `id_key` the hash of its prompt.
+    """Return the id of a question: that of its row by `id_of_row`, or without an `id_key` the hash of its prompt.
 
     Args:
         row: what may hold the id.
@@ -131,9 +131,7 @@ def stable_id(id_key: str, row: Mapping[str, Any], prompt: Any, *, place: str, h
         ValueError: the row lacks the id, or has neither text nor a number there, or there must be one.
     """
     if id_key:
-        if id_key not in row:
-            raise ValueError(f"id_key={id_key!r} must be in {place}; one has {sorted(row)}")
-        return filled_text(row[id_key], id_key, "id", _place(prompt))
+        return id_of_row(row, [id_key], _place(prompt), f"id_key must name a stable id in {place}")[0]
     if has_media:
         raise ValueError(
             f"id_key must name a stable id in {place}, since with images, videos or audio a question is more than its "

@@ -88,11 +88,11 @@ class ExplorationMixin:
             [self._response(one) for one in samples],
             golds_of_all(self.explorer, golds, self.answer_key, prompts),
             rewards_N[start : start + len(samples)],
-            group_ids=[one.prompt_id for one in samples],
+            group_ids=[row // trainer.num_generations for row in range(start, start + len(samples))],
             rows=[one.extra for one in samples],
         )
         self.explorer.length_setting = "max_completion_length"
-        origin = id_source(self.id_key, within_source=False)
+        origin = id_source(self.id_key, within_source="data_source" in samples[0].extra)
         scored = score(self.explorer, batch, id_source=origin, scale=_SCALES[trainer.scale_rewards])
         for name, value in scored.metrics.items():
             trainer._metrics["train"][name].append(value)

@@ -98,7 +98,7 @@ class ExplorationRewards:
             group_ids=[sample.group_index for sample in chosen],
             rows=[{**(sample.metadata or {}), "prompt": sample.prompt, "label": sample.label} for sample in chosen],
         )
-        origin = id_source(self.id_key, within_source=False)
+        origin = id_source(self.id_key, within_source="data_source" in (chosen[0].metadata or {}))
         scale: Scale = "std" if args.grpo_std_normalization else "none"
         scored = score(self.explorer, batch, id_source=origin, scale=scale)
         self.metrics = scored.metrics

@@ -30,8 +30,9 @@ def test_the_last_turn_is_the_last_run_of_written_tokens(whole_episodes: bool) -
 def test_an_id_is_that_of_the_row_or_the_hash_of_the_prompt() -> None:
     named: dict[str, Any] = {"place": "the rows", "has_media": True}
     assert stable_id("id", {"id": 3}, "2+2", **named) == stable_id("id", {"id": " 3 "}, "2+2", **named) == "3"
+    assert stable_id("id", {"id": 3, "data_source": "sums"}, "2+2", **named) == "sums:3"  # as in verl, TRL, the trainer
     assert stable_id("", {"id": 3}, "2+2", place="the rows", has_media=False) == question_id("2+2")
-    with pytest.raises(ValueError, match=r"id_key='id' must be in the rows; one has \['question'\]"):
+    with pytest.raises(ValueError, match=r"lacks 'id' .*it has 'question'. id_key must name a stable id in the rows"):
         stable_id("id", {"question": "q"}, "2+2", **named)
     with pytest.raises(ValueError, match="id_key must name a stable id in the rows, since with images"):
         stable_id("", {}, "2+2", **named)

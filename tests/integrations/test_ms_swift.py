@@ -22,7 +22,6 @@ class GRPOSample:
     """The fields of `swift.rl_core.data.GRPOSample` that matter here."""
 
     messages: list[dict[str, Any]]
-    prompt_id: str
     extra: dict[str, Any] = field(default_factory=dict)
     images: list[Any] = field(default_factory=list)
     videos: list[Any] = field(default_factory=list)
@@ -33,6 +32,7 @@ class GRPOTrainer:
     advantage_estimator = "grpo"
     scale_rewards = "group"
     kl_in_reward = dynamic_num_samples = False
+    num_generations = 4
     reward_weights = torch.tensor([1.0, 0.5])
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Trainer(ExplorationMixin, GRPOTrainer):
     exploration: ClassVar[dict[str, Any]] = {"bonus": "ucb_con", "coef": 0.2}
 
 
-def group(number: int, question: str, gold: str | None, answers: list[Any], **more: Any) -> list[GRPOSample]:
+def group(question: str, gold: str | None, answers: list[Any], **more: Any) -> list[GRPOSample]:
     """Answers that are no text are token ids, as ms-swift puts them into messages."""
     columns = more if gold is None else {"solution": gold, **more}
     return [
@@ -58,7 +58,6 @@ def group(number: int, question: str, gold: str | None, answers: list[Any], **mo
                 {"role": "user", "content": question},
                 {"role": "assistant", "content": rf"so \boxed{{{one}}}" if isinstance(one, str) else one},
             ],
-            f"prompt_{number}",
             columns,
         )
         for one in answers
@@ -75,8 +74,8 @@ def test_advantages_are_grpos_with_bonuses() -> None:
     trainer, counts = Trainer(), OutcomeCounts()
     first, second = ["4", "5", "5", "6"], ["7", "1", "2", "1"]
     ids = [question_id(f"user: {text}") for text in ("2+2", "3+4")]
-    for step in range(3):
-        samples = [*group(2 * step, "2+2", "4", first), *group(2 * step + 1, "3+4", "7", second)]
+    for _ in range(3):
+        samples = [*group("2+2", "4", first), *group("3+4", "7", second)]
         given = rewards(samples, [True, False, False, False] * 2)
         found = trainer._compute_advantages(samples, given, [])
         expected = group_advantages(
@@ -97,7 +96,7 @@ def test_advantages_are_grpos_with_bonuses() -> None:
 def test_an_evaluation_is_not_counted() -> None:
     trainer = Trainer()
     trainer.model.training = False
-    samples = group(0, "2+2", "4", ["4", "5"])
+    samples = group("2+2", "4", ["4", "5"])
     assert trainer._compute_advantages(samples, rewards(samples, [True, False]), []).tolist() == [7.0, 7.0]
     assert trainer.explorer.counts.total() == 0
 
@@ -109,10 +108,24 @@ def test_ids_token_ids_and_rewards_in_place_of_golds() -> None:
     trainer = WithIds()
     trainer.explorer = Explorer(bonus="ucb", coef=1.0)
     for question in ("2+2", "2 + 2"):
-        samples = group(0, question, None, [[5, 1], {"token_ids": [6, 1]}], id=3)
+        samples = group(question, None, [[5, 1], {"token_ids": [6, 1]}], id=3)
         trainer._compute_advantages(samples, rewards(samples, [True, False]), [])
     assert trainer.explorer.seen("3") == [("5", 2), ("6", 2)]
     assert trainer._metrics["train"]["outcomes/correct_rate"] == [0.5, 0.5]  # by rewards 1.5 and 0
+
+
+def test_questions_of_one_text_about_different_images_are_groups_of_their_own() -> None:
+    """As in data sets for counting objects, whose prompts are all the same."""
+
+    class WithIds(Trainer):
+        id_key = "id"
+        num_generations = 2
+        exploration: ClassVar[dict[str, Any]] = {"adv_estimator": "grpo", "bonus": "none"}
+
+    answers = {"a": ["3", "4"], "b": ["5", "5"]}
+    samples = [one for name, row in answers.items() for one in group("How many?", "3", row, id=name, images=[name])]
+    found = WithIds()._compute_advantages(samples, rewards(samples, [True, False, False, False]), [])
+    assert found.tolist() == pytest.approx([2**-0.5, -(2**-0.5)] * 2, abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -127,14 +140,14 @@ def test_ids_token_ids_and_rewards_in_place_of_golds() -> None:
     ids=str,
 )
 def test_what_would_change_the_advantages_is_refused(changed: dict[str, Any], message: str) -> None:
-    trainer, samples = type("Changed", (Trainer,), changed)(), group(0, "2+2", "4", ["4", "5"])
+    trainer, samples = type("Changed", (Trainer,), changed)(), group("2+2", "4", ["4", "5"])
     with pytest.raises(ValueError, match=message):
         trainer._compute_advantages(samples, rewards(samples, [True, False]), [])
 
 
 @pytest.mark.parametrize("medium", ["images", "videos", "audios"])
 def test_a_question_with_media_needs_an_id(medium: str) -> None:
-    samples = group(0, "2+2", "4", ["4", "5"])
+    samples = group("2+2", "4", ["4", "5"])
     setattr(samples[0], medium, ["file"])
     with pytest.raises(ValueError, match=r"id_key must name a stable id.*with images"):
         Trainer()._compute_advantages(samples, rewards(samples, [True, False]), [])
@@ -166,5 +179,13 @@ def test_the_stand_in_has_the_signature_of_ms_swift() -> None:
         for node in ast.walk(parse["rlhf_trainers/grpo_trainer.py"])
         if isinstance(node, ast.Attribute)
     }
-    read = ("advantage_estimator", "scale_rewards", "kl_in_reward", "dynamic_num_samples", "reward_weights", "_metrics")
+    read = (
+        "advantage_estimator",
+        "scale_rewards",
+        "kl_in_reward",
+        "dynamic_num_samples",
+        "reward_weights",
+        "_metrics",
+        "num_generations",
+    )
     assert {f"self.{name}" for name in read} <= attributes

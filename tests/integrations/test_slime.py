@@ -76,7 +76,7 @@ def test_slime_questions_may_have_ids() -> None:
     post_process(ARGS, group(0, "2+2", "4", ["5", "5"], metadata={"id": 3}))
     _, advantages = post_process(ARGS, group(1, "2 + 2", "4", ["5", "6"], metadata={"id": 3}))
     assert advantages == pytest.approx([2**-0.5, 1.0])
-    with pytest.raises(ValueError, match="id_key='id' must be in the metadata of every sample"):
+    with pytest.raises(ValueError, match="id_key must name a stable id in the metadata of every sample"):
         post_process(ARGS, group(2, "2+2", "4", ["5", "5"]))
     with pytest.raises(ValueError, match=r"id_key must name a stable id in the metadata.*with images"):
         ExplorationRewards()(ARGS, group(0, "2+2", "4", ["4"], multimodal_inputs={"images": [1]}))

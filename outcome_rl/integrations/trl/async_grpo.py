@@ -70,7 +70,8 @@ class ExplorationMixin:
             {name: column[row] for name, column in group.reward_kwargs.items()} | {"prompt": group.prompts[row]}
             for row in chosen
         ]
-        columns = Columns(self.id_key or None, self.answer_key, id_source(self.id_key, within_source=False))
+        origin = id_source(self.id_key, within_source="data_source" in examples[0])
+        columns = Columns(self.id_key or None, self.answer_key, origin)
         golds, prompts = [one.get(self.answer_key) for one in examples], [one["prompt"] for one in examples]
         batch = Batch(
             [columns.id(example) for example in examples],
