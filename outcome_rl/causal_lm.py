@@ -5,7 +5,8 @@ distribution that was sampled.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -53,8 +54,9 @@ def decoder(model: Any) -> Any:
 def read_head(model: Any) -> Head:
     """Find the head of a causal language model, with its soft cap and scale, by the logits that the model returns.
 
-    One pass over four tokens; the head's output is replaced by a scale of numbers, and the model's logits show what it
-    does to them. No name of an architecture or setting is read. All ranks of a sharded model must call it.
+    Two passes over four tokens, without dropout; the head's output is replaced by a scale of numbers, and the model's
+    logits show what it does to them. No name of an architecture or setting is read. All ranks of a sharded model must
+    call it.
 
     Args:
         model: a causal language model of transformers, or peft's wrapper of one.
@@ -87,9 +89,10 @@ def read_head(model: Any) -> Head:
         received.append(inputs[0])
         return products.expand(1, 4, vocabulary)
 
-    with module.register_forward_hook(replace):
-        logits = model(input_ids=ids, use_cache=False).logits
-    output = decoder(model)(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False)
+    with _without_dropout(model):
+        with module.register_forward_hook(replace):
+            logits = model(input_ids=ids, use_cache=False).logits
+        output = decoder(model)(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False)
     hidden = getattr(output, "last_hidden_state", None)  # Llama 4 names its head's module as the decoder
     found = _shape(products, logits) if received and logits.shape[1:] == (4, vocabulary) else None
     factor = _factor(hidden, received[0]) if received and hidden is not None else None
@@ -101,6 +104,17 @@ def read_head(model: Any) -> Head:
         )
     softcap, scale = found
     return Head(module, softcap if softcap is None else softcap / factor, scale * factor)
+
+
+@contextmanager
+def _without_dropout(model: nn.Module) -> Iterator[None]:
+    training = [module for module in model.modules() if module.training]  # peft's are, in a model that is not
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
 
 
 def _shape(products_V: Tensor, logits_1LV: Tensor) -> tuple[float | None, float] | None:

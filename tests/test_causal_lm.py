@@ -104,6 +104,15 @@ def test_a_head_in_bfloat16_has_the_same_shape(name: str) -> None:
     assert (rounded.softcap, rounded.scale) == (exact.softcap, exact.scale)
 
 
+def test_a_head_is_read_without_dropout() -> None:
+    """Two passes would differ by it; afterwards each module is in its mode again."""
+    model = tiny("gpt2")
+    model.transformer.h.train()
+    modes = {name: module.training for name, module in model.named_modules()}
+    assert read_head(model)[1:] == (None, 1.0)
+    assert {name: module.training for name, module in model.named_modules()} == modes
+
+
 class Changed(nn.Module):
     """A model whose forward pass changes the logits once more."""
 

@@ -322,3 +322,11 @@ def test_ratios_of_tokens_do_not_multiply_losses_of_sequences(
         check_fused_loss(trainer)
     trainer.args.vllm_importance_sampling_mode = "sequence_mask"
     check_fused_loss(trainer)
+
+
+def test_ligers_forward_is_refused(policy: Path, tmp_path: Path) -> None:
+    """TRL 1.14 lets Liger replace the model's forward when training starts; later versions only warn."""
+    trainer = make_trainer(policy, tmp_path, fused_loss=True)
+    trainer.use_liger_kernel = True
+    with pytest.raises(ValueError, match="use_liger_kernel"):
+        check_fused_loss(trainer)

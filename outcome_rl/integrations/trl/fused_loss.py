@@ -66,6 +66,7 @@ def check_fused_loss(trainer: "GRPOTrainer") -> None:
         and corrected
         and args.vllm_importance_sampling_mode.startswith("token"),
         "a mixture-of-experts model's auxiliary loss (set router_aux_loss_coef=0)": trainer.aux_loss_enabled,
+        "use_liger_kernel of TRL 1.14, which replaces model.forward": getattr(trainer, "use_liger_kernel", False),
         "images": trainer._is_vlm,
         "FSDP": trainer.is_fsdp_enabled,
         "DeepSpeed ZeRO-3": is_deepspeed_zero3_enabled(),
