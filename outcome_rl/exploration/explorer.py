@@ -205,8 +205,8 @@ class Explorer:
         with self._lock:
             self._finish()
             ids = list(self._facts.texts)
-            keys_Q = torch.tensor([question_key(question_id) for question_id in ids], dtype=torch.int64)
-            history = self.counts.history(keys_Q.to(self.counts.device))
+            keys = [question_key(question_id) for question_id in ids]
+            history = self.counts.history(torch.tensor(keys, dtype=torch.int64, device=self.counts.device))
         rows = zip(*(column.tolist() for column in history), strict=True)
         return {question_id: QuestionHistory(*row) for question_id, row in zip(ids, rows, strict=True)}
 

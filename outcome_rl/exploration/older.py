@@ -61,7 +61,7 @@ def read_again(kind: OutcomeKind, rule: str, entries: CountEntries, texts: Texts
                 moved[question_key(question_id), key] = key_of[key]
         read[question_id].pop(NO_ANSWER, None)
     pairs = zip(entries.question_keys.tolist(), entries.outcome_keys.tolist(), strict=True)
-    keys = torch.tensor([moved.get(pair, pair[1]) for pair in pairs], dtype=torch.int64)
+    keys = torch.tensor([moved.get(pair, pair[1]) for pair in pairs], dtype=torch.int64, device="cpu")
     number = int((keys != entries.outcome_keys).sum())
     if not number:
         return entries, read

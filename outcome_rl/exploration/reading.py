@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -112,7 +113,7 @@ def _read(batch: Batch, kind: OutcomeKind, config: ExplorationConfig, known: Fac
     outcomes = kind.classify(batch, texts=known.texts, limit_s=config.grading_limit_s)
     return Reading(
         question_ids=batch.question_ids,
-        questions=torch.tensor([key_of[question_id] for question_id in batch.question_ids], dtype=torch.int64),
+        questions=torch.from_numpy(np.array([key_of[question_id] for question_id in batch.question_ids], np.int64)),
         group_ids=batch.group_ids,
         keys=torch.from_numpy(outcomes.keys),
         correct=torch.from_numpy(outcomes.correct) if correct is None else correct,
@@ -165,6 +166,6 @@ def _verdicts(correct: Tensor | Sequence[bool], n: int) -> Tensor:
 def _column(name: str, values: Any, dtype: torch.dtype | None) -> Tensor:
     """Return a column in host memory: a rank that gets another one's tensor of a GPU would put it on that GPU."""
     try:
-        return torch.as_tensor(values, dtype=dtype).detach().cpu()
+        return torch.as_tensor(values, dtype=dtype, device="cpu").detach()
     except (RuntimeError, TypeError, ValueError) as error:  # PyTorch names no argument
         raise ValueError(f"{name} must be one number or boolean per response; {error}") from error

@@ -75,7 +75,7 @@ def answer_mask(
     device = completion_ids.device if isinstance(completion_ids, torch.Tensor) else torch.device("cpu")
     rows = completion_ids.tolist() if isinstance(completion_ids, torch.Tensor) else completion_ids
     spans = answer_spans(tokenizer, rows, answers)
-    mask = torch.zeros(len(rows), max(map(len, rows), default=0), dtype=torch.bool)
+    mask = torch.zeros(len(rows), max(map(len, rows), default=0), dtype=torch.bool, device="cpu")
     for i, (first, stop) in enumerate(spans):
         mask[i, first:stop] = True
     return mask.to(device)

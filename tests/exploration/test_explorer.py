@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from method_oracles import BASELINE, Group, Method
 from transformers import AutoTokenizer
 
-from outcome_rl import NO_ANSWER, ExplorationConfig, Explorer, Scored, outcome_key
+from outcome_rl import NO_ANSWER, ExplorationConfig, Explorer, Scored, answer_mask, outcome_key
 from outcome_rl.outcomes.answer_mask import decode_completion
 from outcome_rl.outcomes.batch import Batch
 from outcome_rl.toy import policy_dir
@@ -128,6 +128,30 @@ def test_rewards_are_the_correct_responses_unless_they_are_given() -> None:
     assert half.metrics == pytest.approx(by_default.metrics, rel=0.01)
     centred = Explorer(bonus="batch").score(ids, responses, golds, scale="none")
     assert centred.advantages.tolist() == [0.75, -0.25, -0.25, -0.25]
+
+
+@pytest.mark.parametrize("name", ["device", "dtype"])
+def test_defaults_of_pytorch_change_nothing(name: str, tmp_path: Path) -> None:
+    """As in tests/kernels: "meta" stands for a GPU, and holds no data."""
+
+    def run(folder: Path) -> list[Any]:
+        explorer = Explorer(adv_estimator="beta_bernoulli", bonus="ucb_con", gate=[3, 0.1, 0.9])
+        rows = [(0, 0, 1, 1.0), (0, 0, 2, 0.0), (1, 0, 0, 0.5)]
+        found = [columns(explorer.score(**arguments(rows), logps=[-1.0] * 3)) for _ in range(2)]
+        explorer.count(Batch(["q0"], [text(3)], correct=[True]))
+        explorer.save(folder)
+        loaded = Explorer.load(folder)
+        mask = answer_mask(AutoTokenizer.from_pretrained(policy_dir()), [[1, 2], [3]], [None, None])
+        return [found, state(loaded), loaded.questions(), loaded.seen("q0"), mask.tolist()]
+
+    expected = run(tmp_path / "plain")
+    default_dtype = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64 if name == "dtype" else default_dtype)
+    try:
+        with torch.device("meta" if name == "device" else "cpu"):
+            assert run(tmp_path / "other") == expected
+    finally:
+        torch.set_default_dtype(default_dtype)
 
 
 def test_verdicts_may_take_the_place_of_the_golds() -> None:
