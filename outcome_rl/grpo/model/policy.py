@@ -278,19 +278,24 @@ def check_context(shape: Any, longest_prompt: int, max_response_length: int) -> 
     """Check that prompts and responses fit a model with this configuration.
 
     Raises:
-        ValueError: they have more tokens than the model has positions.
+        ValueError: they have more tokens than the model has positions, or than those at which a token's position
+            embedding does not depend on the batch.
     """
     shape = shape.get_text_config()
     limit = getattr(shape, "max_position_embeddings", None)
     if not isinstance(limit, int):
         return
-    rope = getattr(shape, "rope_parameters", None) or {}
-    if rope.get("factor"):  # for llama3 and yarn it applies to the original length
-        limit = max(limit, int(rope["factor"] * rope.get("original_max_position_embeddings", limit)))
+    rope, reason = getattr(shape, "rope_parameters", None) or {}, ""
+    original = rope.get("original_max_position_embeddings", limit)
+    if rope.get("rope_type") in ("longrope", "dynamic"):
+        limit = original
+        reason = f", beyond which {rope['rope_type']} makes a token depend on the longest sequence in its batch"
+    elif rope.get("factor"):  # for llama3 and yarn it applies to the original length
+        limit = max(limit, int(rope["factor"] * original))
     if longest_prompt + max_response_length > limit:
         raise ValueError(
             f"data.max_response_length={max_response_length} and the longest prompt, {longest_prompt} tokens, must fit "
-            f"the {limit} positions of the model. Lower data.max_response_length or data.max_prompt_length"
+            f"the {limit} positions of the model{reason}. Lower data.max_response_length or data.max_prompt_length"
         )
 
 

@@ -67,8 +67,21 @@ def test_hidden_times_head_is_logits(saved: Saved) -> None:
             },
             256,
         ),
+        ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}}, 64),
+        (
+            {
+                "rope_parameters": {
+                    "rope_type": "longrope",
+                    "short_factor": [1.0] * 4,
+                    "long_factor": [2.0] * 4,
+                    "original_max_position_embeddings": 48,
+                    "rope_theta": 1e4,
+                }
+            },
+            48,
+        ),
     ],
-    ids=["plain", "linear", "yarn"],
+    ids=["plain", "linear", "yarn", "dynamic", "longrope"],
 )
 def test_sequences_longer_than_the_model_are_refused(more: dict[str, Any], limit: int) -> None:
     shape = LlamaConfig(**GROUPED, max_position_embeddings=64, **more)
