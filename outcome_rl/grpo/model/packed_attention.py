@@ -22,6 +22,7 @@ from outcome_rl_kernels.loss.reference import capped
 
 logger = logging.getLogger(__name__)
 NAME = "outcome_rl_packed"
+_WIDEST = 256  # channels of a head that PyTorch's flash attention takes
 
 
 def check_attention(model: Any) -> None:
@@ -154,11 +155,20 @@ def dot_product_attention(
         (P, A, Q, D).
     """
     copies = query.shape[1] // key.shape[1]
+    # Beside a mask or wide heads, no fused kernel of a GPU takes fewer key heads, and the scores would be held.
+    takes_groups = query.device.type == "cpu" or (mask is None and key.shape[-1] <= _WIDEST)
+    if copies > 1 and (softcap is not None or not takes_groups):
+        key, value = (x.repeat_interleave(copies, dim=1) for x in (key, value))
     if softcap is None:
         return nn.functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, is_causal=is_causal, scale=scaling, enable_gqa=copies > 1
+            query,
+            key,
+            value,
+            attn_mask=mask,
+            is_causal=is_causal,
+            scale=scaling,
+            enable_gqa=copies > 1 and takes_groups,
         )
-    key, value = (x.repeat_interleave(copies, dim=1) for x in (key, value))
     scores = capped(query @ key.mT * (query.shape[-1] ** -0.5 if scaling is None else scaling), softcap)
     if is_causal:
         mask = causal_mask(query, key)

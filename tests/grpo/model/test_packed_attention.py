@@ -31,7 +31,7 @@ from transformers import (
 
 from outcome_rl.grpo.config.schema import ModelConfig
 from outcome_rl.grpo.model import packed_attention
-from outcome_rl.grpo.model.packing import Layout, PackedBatch, PackingPlan, pack
+from outcome_rl.grpo.model.packing import Layout, PackedBatch, PackingPlan, PaddedSequences, pack
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.types import Rollout
 
@@ -241,3 +241,30 @@ def test_decoding_on_a_gpu_copies_no_keys_for_query_heads() -> None:
     mask = torch.empty(P, 1, 1, L, dtype=torch.bool, device="meta")
     found = ledger_of(lambda _: packed_attention.attend(nn.Module(), query, key, key, mask))
     assert all(operation.written_bytes < P * A * L * D * 4 for operation in found.operations)
+
+
+@pytest.mark.parametrize(
+    ("device", "window", "channels", "grouped"),
+    [("meta", None, 16, True), ("meta", 3, 16, False), ("meta", None, 512, False), ("cpu", 3, 16, True)],
+)
+def test_a_gpu_is_given_kernels_that_hold_no_scores(
+    device: str, window: int | None, channels: int, grouped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Meta tensors take the GPU's path: fewer key heads go only to flash attention, without a mask or wide heads."""
+    given: list[bool] = []
+
+    def attention(query: Tensor, key: Tensor, value: Tensor, *, enable_gqa: bool, **settings: Any) -> Tensor:
+        given.append(enable_gqa)
+        assert key.shape[1] == value.shape[1] == (2 if enable_gqa else 8)
+        return query
+
+    monkeypatch.setattr(nn.functional, "scaled_dot_product_attention", attention)
+    rollouts = [Rollout([1], [2, 3, 4, 5, 6], "")]
+    row = pack(PackingPlan.of(rollouts, share_prefixes=True), [0], "padded")
+    row = row._replace(
+        attention=[PaddedSequences(*(x.to(device) for x in part)) for part in row.attention],
+        slots_U=row.slots_U.to(device),
+    )
+    query, key = torch.ones(1, 8, 5, channels, device=device), torch.ones(1, 2, 5, channels, device=device)
+    packed_attention.attend(nn.Module(), query, key, key, None, packed_batch=row, sliding_window=window)
+    assert given == [grouped]
