@@ -119,9 +119,12 @@ class _TokenStream:
     def __init__(self, policy: Policy, prompts: Prompts, max_tokens: int) -> None:
         self.policy = policy
         self.cache = DynamicCache(config=policy.model.config)
-        self.cache.layers = [_RoomyLayer() if type(layer) is DynamicLayer else layer for layer in self.cache.layers]
         branches = {prompt: branch for branch, prompt in enumerate(dict.fromkeys(map(tuple, prompts)))}
         self.length = max(map(len, branches))
+        self.cache.layers = [
+            _RoomyLayer(self.length + max_tokens) if type(layer) is DynamicLayer else layer
+            for layer in self.cache.layers
+        ]
         gaps = [self.length - len(prompt) for prompt in branches]
         pad = policy.tokenizer.pad_token_id
         ids_GP = torch.tensor([[pad] * gap + list(prompt) for gap, prompt in zip(gaps, branches, strict=True)])
@@ -201,13 +204,18 @@ class _RoomyLayer(DynamicLayer):  # type: ignore[misc]
     values: Tensor
     _room: tuple[Tensor, Tensor] | None = None
 
+    def __init__(self, limit: int) -> None:
+        """Take keys and values of at most `limit` tokens."""
+        super().__init__()
+        self._limit = limit
+
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         old = self.get_seq_length()
         new = old + key_states.shape[-2]
         if self._room is None or self._room[0].shape[-2] < new:
-            longer = new + max(new // 4, 16)
+            longer = min(new + max(new // 4, 16), self._limit)
             self._room = (
                 key_states.new_empty(*key_states.shape[:-2], longer, key_states.shape[-1]),
                 value_states.new_empty(*value_states.shape[:-2], longer, value_states.shape[-1]),

@@ -22,7 +22,7 @@ from transformers import (
 
 from outcome_rl.grpo.config.schema import RolloutConfig, SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout.decode_loop import check_cache
+from outcome_rl.grpo.rollout.decode_loop import _TokenStream, check_cache
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 
 SIZES = {
@@ -133,6 +133,17 @@ def test_shared_prefixes_are_computed_once(any_policy: Policy, monkeypatch: pyte
     ]
     assert shared == [len(PROMPTS), *map(len, beginnings)]
     assert sum(shared) < sum(fed)
+
+
+@torch.no_grad()
+def test_the_cache_has_room_for_the_longest_response_and_no_more(shared_policy: Policy) -> None:
+    stream = _TokenStream(shared_policy, [[5, 6, 7]], 40)
+    stream.read_prompts()
+    for _ in range(39):
+        stream.feed(torch.tensor([9]))
+    for layer in stream.cache.layers:
+        assert layer.get_seq_length() == 42
+        assert layer.keys.untyped_storage().nbytes() == 43 * layer.keys[..., :1, :].nbytes
 
 
 def test_tokens_follow_the_policy_at_every_position(any_policy: Policy) -> None:
