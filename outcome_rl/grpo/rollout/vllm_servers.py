@@ -214,6 +214,14 @@ def _attempt(server: Server, call: Callable[[Server], T]) -> T:
         ) from error
 
 
+def _forget_prefixes(server: Server) -> None:
+    """Empty the prefix cache of a server, whose keys and values are of earlier weights."""
+    if server.post("/reset_prefix_cache").get("success") is False:
+        raise ServerFailed(
+            " keeps its prefix cache, of earlier weights, because it answers other requests; let only this run use it"
+        )
+
+
 class ServersEngine(RolloutEngine):
     """The servers, with the weights of a policy."""
 
@@ -261,7 +269,7 @@ class ServersEngine(RolloutEngine):
             weights = self._policy.published_weights()  # collective if the policy is sharded
             self._servers.version = distributed.on_rank_zero(lambda: self._send(weights))
             self._has_old_weights = False
-        self._servers.each(lambda server: server.post("/reset_prefix_cache"))
+        self._servers.each(_forget_prefixes)
         repeated, settings = vllm_requests(self._policy, prompts, sampling, max_tokens, seed)
 
         def sample(server: Server, index: int) -> tuple[list[int], list[float]]:

@@ -46,6 +46,7 @@ class FakeServer(ThreadingHTTPServer):
         self.version = "0.32.0"
         self.weights = "default"
         self.updating = False
+        self.is_busy = False
         self.calls: list[str] = []
         self.keys: set[str | None] = set()
         self.seeds: list[int] = []  # of responses, answered or not
@@ -76,6 +77,8 @@ class FakeServer(ThreadingHTTPServer):
             case "/finish_weight_update":
                 self.updating = False
                 self.weights = content.get("weight_version", self.weights)
+            case "/reset_prefix_cache":
+                return {"success": not self.is_busy}
             case "/v1/completions":
                 self.seeds.append(content["seed"])
                 self.before_response(len(self.seeds))
@@ -289,6 +292,15 @@ def test_responses_of_other_weights_are_refused(shared_policy: Policy, servers: 
     with (
         closing(ServersEngine(shared_policy, settings(servers))) as engine,
         pytest.raises(EngineDied, match="version 'default'"),
+    ):
+        texts(engine)
+
+
+def test_keys_and_values_of_earlier_weights_are_refused(shared_policy: Policy, servers: list[FakeServer]) -> None:
+    servers[1].is_busy = True
+    with (
+        closing(ServersEngine(shared_policy, settings(servers))) as engine,
+        pytest.raises(EngineDied, match="keeps its prefix cache, of earlier weights"),
     ):
         texts(engine)
 
