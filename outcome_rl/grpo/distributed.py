@@ -69,16 +69,15 @@ def choose_device(device: str) -> torch.device:
 
 
 def check(model_device: str, train_batch_size: int) -> None:
-    """Refuse a device and a number of questions in a batch that do not work in several processes.
+    """Refuse a device that is not here, and what does not work in several processes.
 
     Raises:
-        ValueError: questions that the processes cannot divide equally, fewer GPUs than processes, or one GPU for all
-            processes.
+        ValueError: see `choose_device`; or questions that the processes cannot divide equally, fewer GPUs than
+            processes, or one GPU for all processes.
     """
-    processes = world_size()
+    device, processes = choose_device(model_device), world_size()
     if processes == 1:
         return
-    device = choose_device(model_device)
     if train_batch_size % processes:
         raise ValueError(
             f"data.train_batch_size={train_batch_size} questions must be divisible by the number of "

@@ -51,7 +51,6 @@ def refusals(config: TrainConfig) -> Iterator[str]:
     """Yield why the run would not start here: devices, packages, folder, data, model or counts."""
     checks: tuple[Callable[[], object], ...] = (
         lambda: distributed.check(config.model.device, config.data.train_batch_size),
-        lambda: distributed.choose_device(config.model.device),
         lambda: check_engine(config),
         lambda: check_loggers(config.trainer.logger),
         lambda: config.reward.function and RewardFunction(config.reward),

@@ -95,6 +95,11 @@ def test_settings_for_one_process_are_refused(
     assert not config.run_dir.exists()
 
 
+def test_a_device_that_does_not_exist_is_refused_first(small_config: MakeConfig, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"model\.device='gpu' is not supported"):
+        build(small_config(tmp_path, "model.device=gpu", "data.train_files=missing.jsonl"))
+
+
 @pytest.mark.parametrize(
     ("device", "rank", "message"),
     [
