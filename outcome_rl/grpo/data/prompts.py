@@ -4,6 +4,7 @@ import inspect
 import logging
 import re
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, cast
 
 from outcome_rl.causal_lm import without_end
@@ -12,6 +13,7 @@ from outcome_rl.grpo.types import Message, Problem, ProblemSet
 
 logger = logging.getLogger(__name__)
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_CLOCK = {"strftime_now": datetime(2024, 7, 26).strftime}  # Llama's date where a chat template has no clock
 
 
 def tokenize(dataset: ProblemSet, tokenizer: Any, config: DataConfig) -> ProblemSet:
@@ -65,7 +67,8 @@ def _encode(problems: Sequence[Problem], tokenizer: Any, config: DataConfig) -> 
                 "Use a model with a chat template, or write prompts as text"
             )
         return without_end(tokenizer(texts)["input_ids"], [tokenizer.eos_token_id])
-    rendered = [_render(problem, text, tokenizer, given) for problem, text in zip(problems, texts, strict=True)]
+    variables = _CLOCK | given  # with today's date, prompts would change from day to day, and no run could continue
+    rendered = [_render(problem, text, tokenizer, variables) for problem, text in zip(problems, texts, strict=True)]
     # The chat template adds the special tokens.
     return cast(list[list[int]], tokenizer(rendered, add_special_tokens=False)["input_ids"])
 

@@ -74,6 +74,13 @@ def test_variables_of_the_chat_template(tokenizer: Any) -> None:
             decoded(tokenizer, SHORT, **{setting: value})
 
 
+def test_prompts_are_the_same_on_every_day(tokenizer: Any) -> None:
+    """As those of Llama 3.2 and SmolLM3, whose chat templates ask for the date."""
+    asks = "{% if strftime_now('%d %b %Y') == '26 Jul 2024' %} D02{% endif %}"
+    tokenizer.chat_template = "{{ messages[0]['content'] }}" + asks
+    assert decoded(tokenizer, SHORT) == f"{SHORT} D02"
+
+
 CONVERSATION = Problem("chat", SHORT, "0", (Message("system", "D01"), Message("user", SHORT)))
 SHOW_ROLES = "{% for message in messages %}[{{ message.role }}] {{ message.content }} {% endfor %}"
 
