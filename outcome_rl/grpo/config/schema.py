@@ -416,8 +416,8 @@ class AlgorithmConfig:
 
     norm_adv_by_std_in_grpo: bool = setting(
         True,
-        "Divide advantages by the standard deviation of the group; false, with "
-        "actor.loss_agg_mode=seq-mean-token-sum-norm, is Dr. GRPO (arXiv:2503.20783).",
+        "Divide advantages by the standard deviation of the group, where the estimator is grpo or built on it; "
+        "exploration.adv_estimator=dr_grpo never divides.",
     )
     mask_truncated_completions: bool = setting(
         False,
