@@ -82,7 +82,7 @@ class ExplorationMixin:
             )
         rewards_N = (rewards_per_func * trainer.reward_weights).nansum(dim=1)
         start = len(samples) * (dist.get_rank() if dist.is_initialized() else 0)
-        golds, prompts = [one.extra.get(self.answer_key) for one in samples], [*map(_prompt, samples)]
+        golds, prompts = [one.extra.get(self.answer_key) for one in samples], [one.messages[:-1] for one in samples]
         batch = Batch(
             [self._question_id(one) for one in samples],
             [self._response(one) for one in samples],
@@ -99,10 +99,8 @@ class ExplorationMixin:
         return (scored.advantages + scored.bonuses).to(advantages)
 
     def _question_id(self, sample: Any) -> str:
-        has_media = bool(sample.images or sample.videos or sample.audios)
-        return stable_id(
-            self.id_key, sample.extra, _prompt(sample), place="the columns of every row", has_media=has_media
-        )
+        prompt, has_media = sample.messages[:-1], bool(sample.images or sample.videos or sample.audios)
+        return stable_id(self.id_key, sample.extra, prompt, place="the columns of every row", has_media=has_media)
 
     def _response(self, sample: Any) -> str:
         """Return the text of the last message, which may hold token ids in its place."""
@@ -111,7 +109,3 @@ class ExplorationMixin:
             return content
         ids = content["token_ids"] if isinstance(content, Mapping) else content
         return str(trainer.processing_class.decode(ids, skip_special_tokens=True))
-
-
-def _prompt(sample: Any) -> str:
-    return "\n\n".join(f"{one['role']}: {one['content']}" for one in sample.messages[:-1])

@@ -73,7 +73,7 @@ def rewards(samples: list[GRPOSample], right: list[bool]) -> Tensor:
 def test_advantages_are_grpos_with_bonuses() -> None:
     trainer, counts = Trainer(), OutcomeCounts()
     first, second = ["4", "5", "5", "6"], ["7", "1", "2", "1"]
-    ids = [question_id(f"user: {text}") for text in ("2+2", "3+4")]
+    ids = [question_id([{"role": "user", "content": text}]) for text in ("2+2", "3+4")]  # as in TRL and verl
     for _ in range(3):
         samples = [*group("2+2", "4", first), *group("3+4", "7", second)]
         given = rewards(samples, [True, False, False, False] * 2)
