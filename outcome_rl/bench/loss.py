@@ -63,6 +63,8 @@ def measure(
     device: str | None, hidden: int | None, vocabulary: int | None, tokens: int | None, rounds: int | None
 ) -> None:
     """Print a table with a row for each loss; None takes the default of the device."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("--device cuda, but PyTorch sees no GPU; use --device cpu")
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     on_gpu = place.type == "cuda"
     given = (hidden, vocabulary, tokens)

@@ -180,15 +180,17 @@ def _figures(run: Run, rows: Sequence[Mapping[str, Any]], largest: str) -> dict[
     """Return measure -> value of the evaluations, with k up to `largest`; see docs/training.md for the measures."""
     last, step = rows[-1], rows[-1]["step"]
     by_step = {row["step"]: row for row in rows}
-    best = best_steps(row for row in run.watched("validation") if row["step"] <= step)
+    validated = [row for row in run.watched("validation") if 0 < row["step"] <= step]
+    best = best_steps(validated)
+    # Otherwise some runs would have a test metric by chance, and the runs of a method no measure in common.
+    tested = all(row["step"] in by_step for row in validated)
     figures = {}
     for k in dict.fromkeys(("1", largest)):
         figures[f"last pass@{k}"] = last["pass_at_k"][k]
-        at, value = best.get(f"pass@{k}", (None, None))
-        if at in by_step:
-            figures[f"best pass@{k}"] = by_step[at]["pass_at_k"][k]
-        elif value is not None:
-            figures[f"best validation pass@{k}"] = value
+        if f"pass@{k}" in best:
+            at, value = best[f"pass@{k}"]
+            name, value = ("best", by_step[at]["pass_at_k"][k]) if tested else ("best validation", value)
+            figures[f"{name} pass@{k}"] = value
     figures[f"last diff@{largest}"] = last["diff_at_k"][largest]
     trained: dict[str, Any] = next((row for row in reversed(run.metrics) if row["step"] <= step), {})
     for name, metric in (("solved", "exploration/solved_fraction"), ("answers", "exploration/distinct_answers")):

@@ -21,3 +21,9 @@ def test_the_policy_loss_is_measured_for_a_head_of_any_size(monkeypatch: pytest.
     assert rows["with torch.compile"][-2:] == ["failed:", "RuntimeError"]
     assert invoke(cli.main, "bench", "loss", "--tokens", "0").exit_code == 2
     assert invoke(cli.main, "bench", "speed").exit_code == 2
+
+
+def test_a_gpu_that_is_missing_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    result = invoke(cli.main, "bench", "loss", "--device", "cuda")
+    assert (result.exit_code, result.stderr) == (2, "error: --device cuda, but PyTorch sees no GPU; use --device cpu\n")

@@ -113,8 +113,12 @@ def test_a_metric_that_is_no_number_is_named(tmp_path: Path) -> None:
 def test_the_best_checkpoint_is_chosen_on_validation_data(tmp_path: Path) -> None:
     early = write_run(tmp_path / "early", "none", 0, (0.6, 0.8), best=0.9)
     late = write_run(tmp_path / "late", "none", 1, (0.6, 0.8), best=0.1)
-    # Test data were not evaluated after step 25, so the validation figure stands for the best checkpoint.
-    assert compare_runs([early])["methods"]["all runs"]["figures"]["best validation pass@1"]["mean"] == 0.9
+    # Test data were not evaluated after step 25, so the validation figure stands for the best checkpoint of every run.
+    figures = compare_runs([early, late])["methods"]["all runs"]["figures"]
+    assert figures["best validation pass@1"]["mean"] == pytest.approx((0.9 + 0.5) / 2)
+    assert "best pass@1" not in figures
+    rows = [*read_rows(late / "evaluations.jsonl"), evaluation(25, "toy:test", 0.4, 0.7)]
+    write_rows(late / "evaluations.jsonl", sorted(rows, key=lambda row: row["step"]))
     assert compare_runs([late])["methods"]["all runs"]["figures"]["best pass@1"]["mean"] == 0.6
 
 
