@@ -469,15 +469,15 @@ def test_a_stale_sampler_is_named_once(
     assert [warnings(), warnings()] == [1, 1]
 
 
-def test_a_missing_log_probability_of_the_engine_corrects_nothing_and_is_counted(make: Make) -> None:
+def test_missing_log_probabilities_of_the_engine_are_counted(make: Make) -> None:
     trainer = make()
     trainer.model.train()
     missing = torch.tensor([[False, True], [False, True]])
-    output = {
-        "importance_sampling_ratio": torch.tensor([[0.5, 0.8], [2.0, 1.0]]).masked_fill(missing, torch.nan),
-        "sampling_per_token_logps": torch.full((2, 2), -1.0).masked_fill(missing, torch.nan),
-        "completion_mask": torch.tensor([[1, 1], [1, 0]]),
-    }
-    trainer._correct_without_missing(output)
-    assert output["importance_sampling_ratio"].tolist() == [[0.5, 1.0], [2.0, 1.0]]
+    trainer._count_missing(
+        {
+            "importance_sampling_ratio": torch.ones(2, 2),
+            "sampling_per_token_logps": torch.full((2, 2), -1.0).masked_fill(missing, torch.nan),
+            "completion_mask": torch.tensor([[1, 1], [1, 0]]),
+        }
+    )
     assert trainer._metrics["train"]["sampling/logp_missing"] == pytest.approx([1 / 3])

@@ -135,7 +135,10 @@ def test_kept_tokens_that_are_unknown_are_warned_of(
     trainer.top_k, trainer.top_p = 0, 0.9
     keep_tokens(trainer)
     assert "top_k must bound their number" in caplog.text
-    trainer.top_k, trainer.sample_below = 5, 1e-4
+    trainer.use_vllm = False
+    keep_tokens(trainer)
+    assert "transformers does not return them" in caplog.text
+    trainer.use_vllm, trainer.top_k, trainer.sample_below = True, 5, 1e-4
     with pytest.raises(ValueError, match=r"sample_below=0.0001 cannot be combined with top_k=5"):
         keep_tokens(trainer)
 

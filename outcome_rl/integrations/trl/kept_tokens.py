@@ -39,13 +39,19 @@ def keep_tokens(trainer: "GRPOTrainer") -> None:
     reference = getattr(trainer, "ref_model", None)
     if reference is not None:
         add_policy_loss(trainer.accelerator.unwrap_model(reference))
-    if not (trainer.use_vllm and truncates(trainer)) or trainer.rollout_func is not None:
+    if not truncates(trainer) or trainer.rollout_func is not None:
         return
-    if trainer.top_k < 1 or trainer.tools:
-        reason = "with tools a completion is several samples" if trainer.tools else "top_k must bound their number"
+    reasons = {
+        "transformers does not return them": not trainer.use_vllm,
+        "with tools a completion is several samples": trainer.tools,
+        "top_k must bound their number": trainer.top_k < 1,
+    }
+    reason = next((name for name, holds in reasons.items() if holds), None)
+    if reason is not None:
         logger.warning(
             "the loss is over the whole vocabulary, though top_p=%s, top_k=%s and min_p=%s leave out tokens: the kept "
-            "ones are unknown, because %s. Its ratios are biased (docs/losses.md, truncated sampling)",
+            "ones are unknown, because %s. It is not the loss of the policy that samples (docs/losses.md, truncated "
+            "sampling)",
             *(trainer.top_p, trainer.top_k, trainer.min_p, reason),
         )
         return

@@ -261,7 +261,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         rows = [dict(row) for row in inputs]  # TRL adds what a rollout_func returns for each completion
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
-        self._correct_without_missing(output)
+        self._count_missing(output)
         if self._kept is not None:
             output[KEPT] = padded(self._kept, output["completion_ids"].shape[1])
         if self.model.training:
@@ -275,14 +275,12 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             self._log_samples({name: [None] * len(self._rewards) for name in names})
         return output
 
-    def _correct_without_missing(self, output: dict[str, Any]) -> None:
-        """Set TRL's importance weights to 1 where the engine's log-probability is NaN, and count such tokens."""
-        weights, sampled = output.get("importance_sampling_ratio"), output.get("sampling_per_token_logps")
-        if weights is None or sampled is None:
+    def _count_missing(self, output: dict[str, Any]) -> None:
+        """Log the share of tokens without a log-probability of the engine, whose importance weight TRL sets to 1."""
+        if "importance_sampling_ratio" not in output:
             return
-        output["importance_sampling_ratio"] = weights.masked_fill(weights.isnan(), 1.0)
         mask = output["completion_mask"].bool()
-        missing = self.accelerator.gather((sampled.isnan() & mask).sum()).sum().item()
+        missing = self.accelerator.gather((output["sampling_per_token_logps"].isnan() & mask).sum()).sum().item()
         if missing:
             tokens = self.accelerator.gather(mask.sum()).sum().item()
             mode = "train" if self.model.training else "eval"
