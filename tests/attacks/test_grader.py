@@ -112,12 +112,6 @@ def test_the_time_of_a_step_is_bounded(caplog: pytest.LogCaptureFixture) -> None
     assert not scored.correct.any()
 
 
-def test_nothing_begins_after_the_deadline() -> None:
-    with MathVerifyPool(1) as pool:
-        assert pool.compare([("1", "2"), ("3", "4")], deadline=time.monotonic()) == ["cut", "cut"]
-        assert pool._pool == []
-
-
 def test_a_function_of_the_user_is_bounded_too() -> None:
     def slow(a: str, b: str) -> bool:
         time.sleep(0.05)

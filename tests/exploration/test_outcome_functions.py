@@ -84,6 +84,12 @@ def test_given_keys() -> None:
     assert explorer.seen("q") == [("7", 2), (None, 1)]
 
 
+def test_golds_need_not_agree_where_a_function_decides() -> None:
+    explorer = Explorer(outcome=functions.length, is_correct=functions.divides)
+    scored = explorer.score(["q", "q"], ["a b", "a"], ["one", "another"], rows=[{"number": 3}] * 2)
+    assert scored.correct.tolist() == [False, True]
+
+
 def test_settings_that_do_not_fit() -> None:
     assert isinstance(ExplorationConfig().matcher(), OutcomeMatcher)
     with pytest.raises(ValueError, match="is_correct needs an outcome function"):

@@ -95,8 +95,10 @@ def test_a_function_of_the_settings_must_be_given_again(tmp_path: Path) -> None:
 
 
 def test_other_files_are_not_lost_hidden_ones_neither(saved: Path) -> None:
-    (saved / ".env").write_text("KEY=1")
     explorer = Explorer()
+    (saved / ".DS_Store").touch()  # the system's, which it makes again
+    explorer.save(saved)
+    (saved / ".env").write_text("KEY=1")
     with pytest.raises(FileExistsError, match=r"such as '\.env'.*save into its own folder"):
         explorer.save(saved)
     with pytest.raises(FileExistsError, match="is a file"):
@@ -104,12 +106,13 @@ def test_other_files_are_not_lost_hidden_ones_neither(saved: Path) -> None:
     assert (saved / ".env").read_text() == "KEY=1"
 
 
-def test_saving_replaces_what_was_there(saved: Path) -> None:
+def test_ids_of_another_source_are_refused(saved: Path) -> None:
     explorer = Explorer.load(saved)
-    explorer.score(["q9"], [text(9)], ["9"])
+    for _ in range(2):
+        explorer.set_id_source("the column 'id'")
     explorer.save(saved)
-    assert Explorer.load(saved).seen("q9") == [("9", 1)]
-    assert [path.name for path in saved.parent.iterdir()] == ["exploration"]
+    with pytest.raises(ValueError, match=r"under ids from the column 'id', and this run takes them from SkyRL"):
+        Explorer.load(saved).set_id_source("SkyRL's uids")
 
 
 def with_state(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], object]:

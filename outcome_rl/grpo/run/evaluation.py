@@ -98,8 +98,7 @@ def evaluate(
     start = time.perf_counter()
     n, seed = sampling.n, derive_seed(seed, "evaluate", dataset.fingerprint)
     rollouts = generate(engine, dataset.prompts, sampling, max_tokens, seed)
-    # Evaluation problems may have the same ids as training problems of another source.
-    ids = [f"{dataset.fingerprint[:8]}:{problem.id}" for problem in dataset.problems]
+    ids = [problem.id for problem in dataset.problems]
     golds = [problem.answer for problem in dataset.problems]
     examples = [problem.example for problem in dataset.problems]
     texts = [rollout.text for rollout in rollouts]

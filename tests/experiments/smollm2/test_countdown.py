@@ -1,18 +1,12 @@
-"""The plan on Countdown: its rows, its power, and a run of everything in small where reasoning-gym is installed."""
+"""The plan on Countdown: its power, and a run of everything in small where reasoning-gym is installed."""
 
 from pathlib import Path
 
 import pytest
 
 from experiments.smollm2 import countdown, study
-from experiments.smollm2.countdown import METHODS, PLAN, ROWS, STUDY, Plan
+from experiments.smollm2.countdown import METHODS, ROWS, STUDY, Plan
 from outcome_rl.files.jsonl import read_rows
-
-
-def test_the_plan_is_what_it_says() -> None:
-    assert PLAN.steps * PLAN.batch / PLAN.questions == 20  # visits of a question
-    assert {row.left for row in ROWS} | {study.BASE} == {*METHODS, study.BASE}
-    assert {row.measure.partition("@")[0] for row in ROWS} <= {"solved", "answers", "pass", "diff"}
 
 
 def test_power_is_what_the_file_says() -> None:

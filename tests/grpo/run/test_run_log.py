@@ -54,12 +54,3 @@ def test_several_rows_of_a_step_stay_together(tmp_path: Path) -> None:
     write(tmp_path, rows, -1)
     write(tmp_path, [], 0)
     assert [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()] == rows[:2]
-
-
-def test_line_separators_within_text_do_not_break_rows(tmp_path: Path) -> None:
-    """`str.splitlines` also splits at U+2028 and similar characters, which models write."""
-    row = {"step": 1, "completion": "a\u2028b\x85c\rd\ne"}
-    write(tmp_path, [row], -1)
-    records = RunLog(tmp_path, last_step=1)
-    assert records.rows("metrics") == [row]
-    records.close()

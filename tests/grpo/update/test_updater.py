@@ -107,7 +107,7 @@ def test_the_gradient_equals_the_formula(base: Policy, batch: list[Sample], make
 def test_sampled_gradients_are_the_gradient_on_average(
     shared_policy: Policy, batch: list[Sample], make_config: MakeConfig
 ) -> None:
-    """Seeds differ between runs, steps and micro-batches; the mean of eight is nearer than one."""
+    """Seeds differ between runs; the mean of eight is nearer than one."""
 
     def gradients(*settings: str) -> torch.Tensor:
         settings = "actor.grad_clip=1e9", "actor.ppo_micro_batch_size_per_gpu=3", *settings
@@ -120,6 +120,23 @@ def test_sampled_gradients_are_the_gradient_on_average(
     errors = [float((one - exact).square().sum()) for one in found]
     assert len(set(errors)) == 8
     assert 0 < float((sum(found) / 8 - exact).square().sum()) < 2 * sum(errors) / 8 / 8
+
+
+def test_every_micro_batch_samples_by_a_seed_of_its_own(
+    shared_policy: Policy, batch: list[Sample], make_config: MakeConfig
+) -> None:
+    config = make_config("actor.sample_below=0.2", "actor.ppo_micro_batch_size_per_gpu=3")
+    updater = Updater(clone(shared_policy), config, total_steps=2)
+    loss, seeds = updater.loss, list[int]()
+
+    def recorded(*columns: Any, **options: Any) -> Any:
+        seeds.append(options["sample_seed"])
+        return loss(*columns, **options)
+
+    updater.loss = recorded
+    for _ in range(2):
+        updater.step(batch)
+    assert len({*seeds}) == len(seeds) == 2 * 3
 
 
 def test_importance_weights_multiply_the_policy_term(
@@ -193,7 +210,8 @@ def test_the_gradient_is_clipped(base: Policy, batch: list[Sample], make_config:
 def test_entropy_is_the_mean_over_tokens_of_each_kind(
     mode: str, base: Policy, batch: list[Sample], make_config: MakeConfig
 ) -> None:
-    _, stats = stepped(base, make_config(f"exploration.answer_mask_mode={mode}"), batch, steps=1)
+    config = make_config(f"exploration.answer_mask_mode={mode}", "actor.ppo_epochs=2")  # in the first pass
+    _, stats = stepped(base, config, batch, steps=1)
     groups: dict[str, list[torch.Tensor]] = {"all": [], "correct": [], "incorrect": []}
     answers = 0.0
     for sample in batch:
@@ -279,7 +297,8 @@ def test_bfloat16_follows_the_gradient_of_float32(
 def test_a_restored_updater_continues_bit_for_bit(
     schedule: str, dtype: torch.dtype, base: Policy, batch: list[Sample], make_config: MakeConfig, tmp_path: Path
 ) -> None:
-    config = make_config(f"actor.optim.lr_scheduler_type={schedule}", "actor.optim.lr=1e-5")
+    settings = ("actor.optim.lr=1e-5", "actor.sample_below=0.2", "actor.ppo_micro_batch_size_per_gpu=3")
+    config = make_config(f"actor.optim.lr_scheduler_type={schedule}", *settings)
     one = Policy(copy.deepcopy(base.model).to(dtype), base.tokenizer)
     first = Updater(one, config, total_steps=5)
     first.step(batch)
