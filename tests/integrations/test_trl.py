@@ -200,12 +200,15 @@ def test_a_generation_is_counted_once(make: Make) -> None:
 
 @pytest.mark.parametrize("columns", [{}, {"answer_key": None, "correct_reward": is_right}], ids=["golds", "rewards"])
 def test_evaluation_has_pass_at_k_and_diversity_of_its_groups(make: Make, columns: dict[str, Any]) -> None:
-    """Batches of two groups and one give the means over the three questions, whose golds are 7, 5 and 7."""
+    """Batches of two groups and one give the means over the three questions, whose golds are 7, 5 and 7.
+
+    Only the training data has ids.
+    """
     trainer = make(
         exploration=ExplorationConfig(bonus="batch"),
         columns=columns,
         rollout_func=saying(r"\boxed{ 7 }", r"\boxed{ 5 }", r"\boxed{ 5 }", "7 +"),
-        eval_data=questions().select(range(3)),
+        eval_data=questions(id=None).select(range(3)),
         per_device_eval_batch_size=2 * N,
     )
     found = trainer.evaluate()

@@ -297,11 +297,12 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         texts = [decode_completion(self._tokenizer, turn.ids) for turn in turns]
         golds = [None if self._columns.golds is None else row.get(self._columns.golds) for row in rows]
         examples = rows if self.explorer.matcher.needs_row else [{}] * len(rows)
-        local = [*zip(map(self._columns.id, rows), texts, golds, examples, ids, strict=True)]
-        names, responses, all_golds, all_rows, completions = zip(*gather_object(local), strict=True)
+        local = [*zip(texts, golds, examples, ids, strict=True)]
+        responses, all_golds, all_rows, completions = zip(*gather_object(local), strict=True)
+        groups = [str(i // self.num_generations_eval) for i in range(len(responses))]  # TRL's; rows may lack the id
         unscored = self._rewards.isnan().all(dim=1)
         batch = Batch(
-            names,
+            groups,
             responses,
             all_golds if all(isinstance(gold, str | Real) for gold in all_golds) else None,
             (self._rewards * self.reward_weights.to(self._rewards)).nansum(dim=1).cpu(),
