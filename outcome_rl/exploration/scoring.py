@@ -17,6 +17,7 @@ from outcome_rl.outcomes.functions import has_nan
 from outcome_rl.outcomes.keys import NO_ANSWER
 from outcome_rl.user_functions import plain
 from outcome_rl_kernels import GroupRule, OutcomeCounts, group_advantages
+from outcome_rl_kernels.advantages.api import check_results
 from outcome_rl_kernels.counts.api import History
 from outcome_rl_kernels.counts.table import Past
 
@@ -95,13 +96,7 @@ def score_batch(
         unresolved=reading.unresolved,
         history={},
     )
-    if rule.may_refuse:
-        for setting, values_N in (("adv_estimator", scored.host.advantages), ("bonus", scored.host.bonuses)):
-            if not values_N.isfinite().all():  # on a GPU, `group_advantages` does not look
-                raise ValueError(
-                    f"{setting}={getattr(config, setting)!r} must give finite numbers; got "
-                    f"{int((~values_N.isfinite()).sum())} of {len(values_N)} that are not"
-                )
+    check_results(rule, scored.host.advantages, scored.host.bonuses)  # on a GPU, `group_advantages` does not look
     return questions_N, scored
 
 

@@ -222,6 +222,7 @@ def group_advantages(
             eps=rule.eps,
         )
         advantages, bonuses = (part(groups, rule).to(rewards.dtype) for part in (_estimate, _explore))
+        check_results(rule, advantages, bonuses)
         result = GroupAdvantages(advantages, bonuses, groups.counts)
         if counts is not None and counts_last:
             counts.observe(question_keys, outcome_keys, correct)
@@ -230,16 +231,8 @@ def group_advantages(
 
 def _estimate(groups: Groups, rule: GroupRule) -> Tensor:
     """Return the reward part of the advantages."""
-    name = f"the result of adv_estimator={rule.adv_estimator!r}"
-    advantages_Bn = check_shape_of(name, rule.estimator.function(groups), "rewards", groups.rewards).to(
-        groups.rewards.dtype
-    )
-    if rule.may_refuse:
-        fix = "Its function must be finite for finite rewards"
-        if rule.adv_estimator == "maxrl":
-            fix = "maxrl takes no negative rewards; raise yours, or choose another adv_estimator"
-        _check_finite(advantages_Bn, name, fix)
-    return advantages_Bn
+    name, advantages_Bn = f"the result of adv_estimator={rule.adv_estimator!r}", rule.estimator.function(groups)
+    return check_shape_of(name, advantages_Bn, "rewards", groups.rewards)
 
 
 def _explore(groups: Groups, rule: GroupRule) -> Tensor:
@@ -255,10 +248,22 @@ def _explore(groups: Groups, rule: GroupRule) -> Tensor:
             bonus_Bn.masked_fill_(groups.correct.all(dim=1, keepdim=True), 0.0)
         total_Bn = bonus_Bn if total_Bn is None else total_Bn.add_(bonus_Bn)
     assert total_Bn is not None
-    if rule.may_refuse:
-        name = f"the result of bonus={rule.bonus!r}"
-        _check_finite(total_Bn, name, "Its function must be finite for all counts, also of zero")
     return total_Bn
+
+
+def check_results(rule: GroupRule, advantages: Tensor, bonuses: Tensor) -> None:
+    """Check that the results of functions that may fail are finite, (N,) or (B, n); those on a GPU are not read.
+
+    Raises:
+        ValueError: they are not.
+    """
+    if rule.may_refuse:
+        fix = "Its function must be finite for finite rewards"
+        if rule.adv_estimator == "maxrl":
+            fix = "maxrl takes no negative rewards; raise yours, or choose another adv_estimator"
+        _check_finite(advantages, f"the result of adv_estimator={rule.adv_estimator!r}", fix)
+        fix = "Its function must be finite for all counts, also of zero"
+        _check_finite(bonuses, f"the result of bonus={rule.bonus!r}", fix)
 
 
 def _check_columns(
@@ -283,14 +288,13 @@ def _check_columns(
 
 
 def _check_finite(
-    values_Bn: Tensor, name: str = "rewards", fix: str = "Give a response without a reward 0, or leave out its group"
+    values: Tensor, name: str = "rewards", fix: str = "Give a response without a reward 0, or leave out its group"
 ) -> None:
-    if not is_readable(values_Bn) or values_Bn.isfinite().all():
+    if not is_readable(values) or values.isfinite().all():
         return
-    group, sample = (~values_Bn.isfinite()).nonzero()[0].tolist()
-    raise ValueError(
-        f"{name} must be finite; got {values_Bn[group, sample]} for sample {sample} of group {group}. {fix}"
-    )
+    *group, sample = (~values.isfinite()).nonzero()[0].tolist()
+    place = f"sample {sample} of group {group[0]}" if group else f"response {sample}"
+    raise ValueError(f"{name} must be finite; got {values[(*group, sample)]} for {place}. {fix}")
 
 
 def _check_counts(counts: OutcomeCounts | None, rewards: Tensor, rule: GroupRule) -> None:

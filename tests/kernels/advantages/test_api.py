@@ -110,6 +110,14 @@ def test_rewards_that_are_not_finite_are_refused_before_anything_is_counted(bad:
     assert len(counts) == 0
 
 
+def test_results_that_a_gpu_computed_are_refused_with_the_same_advice() -> None:
+    """There `group_advantages` does not look; a caller who has copied the results of a batch does."""
+    ones, rule = torch.ones(3), GroupRule(adv_estimator="maxrl", bonus="batch")
+    api.check_results(rule, ones, ones)
+    with pytest.raises(ValueError, match=r"adv_estimator='maxrl' must be finite; got nan for response 1\. maxrl takes"):
+        api.check_results(rule, torch.tensor([1.0, math.nan, math.nan]), ones)
+
+
 def test_a_rule_is_made_once_and_changed_by_settings() -> None:
     rule = GroupRule(bonus="ucb", coef=0.5)
     first = call(OutcomeCounts(), rule=rule)
