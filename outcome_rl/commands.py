@@ -44,6 +44,7 @@ MODEL = argument(
 OVERRIDES = argument(
     "overrides",
     nargs="*",
+    default=[],  # otherwise the error of a call without MODEL would require settings, too
     metavar="KEY=VALUE",
     help="settings, such as data.max_response_length=2048; `outcome-rl train --settings` lists them",
 )

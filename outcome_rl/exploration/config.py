@@ -101,7 +101,7 @@ class ExplorationConfig:
     def __post_init__(self) -> None:
         named = bool(self.adv_estimator or self.bonus)
         for name, alone, recommended in (("adv_estimator", "grpo", "maxrl"), ("bonus", "none", "batch")):
-            if not getattr(self, name):
+            if getattr(self, name) == "":
                 object.__setattr__(self, name, alone if named else recommended)
         for one in settings_of(self):
             one.check()

@@ -294,6 +294,7 @@ def test_the_docstring_defines_every_metric() -> None:
     ("wrong", "named"),
     [
         ({"bonus": "curiosity"}, "bonus must be one of"),
+        ({"bonus": None}, "bonus must be a string; got None"),  # which is not "none", and no request for the default
         ({"coef": -0.1}, "coef must be >= 0"),
         ({"coef": [0.1, 0.2]}, r"coef .* bonus='batch'"),
         ({"coeff": 0.1}, "unknown setting 'coeff'; did you mean 'coef'?"),
