@@ -19,7 +19,6 @@ from outcome_rl.exploration.history import QuestionHistory, Totals
 from outcome_rl.exploration.reading import Facts, Reading, read_batch
 from outcome_rl.exploration.scored import Scored, move
 from outcome_rl.exploration.scoring import score_batch
-from outcome_rl.files.atomic import read_unreplaced
 from outcome_rl.isolation.fork_locks import lock_of
 from outcome_rl.outcomes.batch import Batch
 from outcome_rl.outcomes.keys import NO_ANSWER
@@ -254,13 +253,12 @@ class Explorer:
             self.batches, self.id_source = batches, id_source
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the current state into a folder atomically, and replace an older state in it.
+        """Write the current state into a file of a folder, in one step; the folder's older state is replaced.
 
         Raises:
-            FileExistsError: the folder holds other files, or is a file.
+            OSError: the file cannot be written; an older state is as it was.
             ValueError: as for `state_dict`.
         """
-        saved.check_replaceable(Path(folder))
         saved.write_state(Path(folder), self.config, self.state_dict())
 
     @classmethod
@@ -288,7 +286,7 @@ class Explorer:
             TypeError, ValueError: a file is damaged or foreign, the counts were made under a rule that the settings
                 cannot read, a setting is wrong, or was or names a function and is not given.
         """
-        state, found = read_unreplaced(Path(folder), saved.read_folder)
+        state, found = saved.read_folder(Path(folder))
         if config is None:
             config = saved.settings_of_folder(Path(folder), found, settings)
         explorer = cls(config, device=device, process_group=process_group, **settings)

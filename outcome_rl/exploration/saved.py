@@ -1,7 +1,6 @@
-"""Saved states of an `Explorer`: the folder that holds one, and the checks when it is read."""
+"""Saved states of an `Explorer`: the file that holds one, and the checks when it is read."""
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypedDict
@@ -10,25 +9,24 @@ from outcome_rl.declared import check_types
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.exploration.older import read_again, upgraded
 from outcome_rl.exploration.reading import Facts
-from outcome_rl.files.atomic import MANIFEST, atomic_folder, check_folder, seal_folder
+from outcome_rl.files.atomic import MANIFEST, atomic_file, check_folder
 from outcome_rl.outcomes.keys import NO_ANSWER
 from outcome_rl.outcomes.kinds import OutcomeKind
 from outcome_rl.questions import question_key
 from outcome_rl.settings import needing_user
 from outcome_rl.user_functions import describe
-from outcome_rl_kernels.counts.snapshot import check_entries, check_rule, read_snapshot, write_snapshot
+from outcome_rl_kernels.counts.snapshot import check_entries, check_rule, read_snapshot, snapshot
 from outcome_rl_kernels.counts.table import CountEntries
 
-COUNTS_FILE, STATE_FILE = "counts.safetensors", "state.json"
-FILES = (MANIFEST, STATE_FILE, COUNTS_FILE)
+STATE_FILE = "explorer.safetensors"  # the counts, and all else as JSON attached to them
+_FORMER_FILES = "counts.safetensors", "state.json"  # the two, with a manifest, in folders of version 0.2
 FIX = "Continue from another checkpoint, or start with new counts"
 _FUNCTION = "function "  # a saved setting that was a function
 _FORMATS = ("outcome_rl exploration 2", "outcome_rl exploration 1")  # that of today, and that of version 0.2 and 0.3
-_OF_SYSTEM = (".DS_Store", ".nfs", ".unfinished-")
 
 
 class _State(TypedDict):
-    """`Explorer.state_dict`; a folder has the counts in a file of their own."""
+    """`Explorer.state_dict`."""
 
     counts: dict[str, Any]
     texts: dict[str, list[int | str]]  # question id -> key, text, key, text, ... of its outcomes, oldest first
@@ -78,23 +76,8 @@ def is_whole(entries: CountEntries, texts: Mapping[str, Mapping[int, str]]) -> b
     return counted <= named and {question for question, _ in counted} == {question for question, _ in named}
 
 
-def check_replaceable(folder: Path) -> None:
-    """Check that a folder may be replaced: it does not exist, or holds only a saved state and files of the system."""
-    try:  # one look, because another writer may move the folder at any time
-        names = os.listdir(folder)
-    except FileNotFoundError:
-        return
-    except NotADirectoryError:
-        raise FileExistsError(f"{folder} is a file; save into a folder") from None
-    if others := {name for name in names if not name.startswith(_OF_SYSTEM)} - {*FILES}:
-        raise FileExistsError(
-            f"{folder} holds other files, such as {min(others)!r}, which would be lost; save into its own folder, "
-            f"such as {folder / 'exploration'}"
-        )
-
-
 def write_state(folder: Path, config: ExplorationConfig, state: dict[str, Any]) -> None:
-    """Write a `state_dict` and its settings into a folder atomically."""
+    """Write a `state_dict` and its settings into a file of a folder atomically."""
     counts = state["counts"]
     entries = CountEntries(*(counts[name].cpu() for name in CountEntries._fields))
     rest = {name: value for name, value in state.items() if name != "counts"}
@@ -102,11 +85,9 @@ def write_state(folder: Path, config: ExplorationConfig, state: dict[str, Any]) 
         name: f"{_FUNCTION}{getattr(value, '__qualname__', type(value).__name__)}" if callable(value) else value
         for name, value in vars(config).items()
     }
-    with atomic_folder(folder, replace=True) as scratch:
-        write_snapshot(scratch / COUNTS_FILE, entries, counts["rule"])
-        content = json.dumps({"format": _FORMATS[0], "config": settings, **rest}, sort_keys=True)
-        (scratch / STATE_FILE).write_text(content, encoding="utf-8")
-        seal_folder(scratch)
+    content = json.dumps({"format": _FORMATS[0], "config": settings, **rest}, sort_keys=True)
+    with atomic_file(folder / STATE_FILE) as scratch:
+        scratch.write_bytes(snapshot(entries, counts["rule"], content.encode()))
 
 
 def read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -116,19 +97,23 @@ def read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         FileNotFoundError: the folder lacks a file.
         ValueError: a file is damaged or foreign.
     """
-    try:
-        check_folder(folder)
-    except (FileNotFoundError, ValueError) as error:
-        raise type(error)(f"{error}. {FIX}") from error
     path = folder / STATE_FILE
     try:
-        state = json.loads(path.read_text(encoding="utf-8"))
+        if path.exists() or not (folder / MANIFEST).exists():
+            entries, rule, content = read_snapshot(path)
+        else:
+            check_folder(folder)
+            counts, path = (folder / name for name in _FORMER_FILES)
+            (entries, rule, _), content = read_snapshot(counts), path.read_bytes()
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{error}. {FIX}") from error
+    try:
+        state = json.loads(content)
         if state["format"] not in _FORMATS:
             raise ValueError(f"it must have the format {_FORMATS[0]!r}; got {state['format']!r}")
         config = dict(state.pop("config"))
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged or not an exploration state: {describe(error)}. {FIX}") from error
-    entries, rule = read_snapshot(folder / COUNTS_FILE)
     return {**state, "counts": {"rule": rule, **entries._asdict()}}, config
 
 

@@ -5,7 +5,6 @@ disk or a power failure leaves the old contents or the new ones. (The kernels' c
 `counts/snapshot.py`: that package does not know this one, and loads torch, which `outcome-rl --help` does not.)
 """
 
-import ctypes
 import errno
 import glob
 import hashlib
@@ -14,23 +13,20 @@ import os
 import re
 import shutil
 import socket
+import stat
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 MANIFEST = "MANIFEST"
 _SCRATCH = ".unfinished-"
 _DIRECT = re.compile(r"/dev/(?:stdout|stderr|fd/.*)|/proc/.*")
 _ABANDONED_S = 86_400.0
-_OCCUPIED = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR}
-_ATTEMPTS = 10  # to replace or to read a folder that other writers replace, too
-
-T = TypeVar("T")
 
 
 @contextmanager
@@ -42,13 +38,14 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     as `/dev/stdout`, gets the contents appended.
     """
     path = Path(path)
-    if _DIRECT.fullmatch(str(path)) or (path.exists() and not (path.is_file() or path.is_dir())):
+    kind = stat.S_IFMT(path.stat().st_mode) if path.exists() else stat.S_IFREG
+    if _DIRECT.fullmatch(str(path)) or kind not in (stat.S_IFREG, stat.S_IFDIR):
         with tempfile.TemporaryDirectory() as folder:
             yield (scratch := Path(folder) / path.name)
             with scratch.open("rb") as source, path.open("ab") as target:  # what is open keeps what it holds
                 shutil.copyfileobj(source, target)
         return
-    if path.is_dir():
+    if kind == stat.S_IFDIR:
         raise IsADirectoryError(errno.EISDIR, "is a folder; name a file", str(path))
     path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -63,26 +60,19 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 @contextmanager
-def atomic_folder(path: str | os.PathLike[str], *, replace: bool = False) -> Iterator[Path]:
-    """Yield an empty scratch folder to fill; at the end it becomes `path`. After an error `path` is as it was.
+def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield an empty scratch folder to fill; at the end it becomes `path`. After an error there is no `path`.
 
-    Missing parent folders are created, and a symbolic link stays one. Several threads or processes may write the same
-    folder: the last one stays, as a whole.
-
-    Args:
-        path: the folder.
-        replace: whether a folder that exists is replaced.
+    Missing parent folders are created.
 
     Raises:
-        FileExistsError: `path` exists, and `replace` is False.
+        FileExistsError: `path` exists.
     """
     path = Path(path)
-    if path.exists() and not replace:
+    if path.exists():
         raise FileExistsError(f"{path} exists, and nothing is overwritten; remove it or choose another folder")
     path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    with suppress(OSError):  # another writer does it, too
-        _put_back(path)
     scratch = _scratch(path)
     _remove(scratch)
     scratch.mkdir()
@@ -90,15 +80,10 @@ def atomic_folder(path: str | os.PathLike[str], *, replace: bool = False) -> Ite
         yield scratch
         for inner in [*_inside(scratch), scratch]:
             _sync(inner)
-        try:
-            scratch.rename(path)
-        except OSError as error:
-            if not replace or error.errno not in _OCCUPIED:
-                raise
-            _exchange(scratch, path)
+        scratch.rename(path)
         _sync(path.parent)
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)  # it exists after an error, or holds the replaced contents
+        shutil.rmtree(scratch, ignore_errors=True)  # it exists after an error
 
 
 def _scratch(path: Path) -> Path:
@@ -280,79 +265,6 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _exchange(new: Path, old: Path) -> None:
-    """Swap two folders in one step on Linux, in two renames where the system or the file system cannot.
-
-    Between the two renames the old folder is where `standing` finds it. Another writer may put it back meanwhile.
-    """
-    rename = getattr(ctypes.CDLL(None), "renameat2", None)
-    here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
-    if rename is not None and rename(here, os.fsencode(new), here, os.fsencode(old), swap) == 0:
-        return
-    aside = _aside(old)
-    for attempt in range(_ATTEMPTS):
-        try:
-            _put_back(old)
-            _remove(aside)  # older than the folder that stands
-            with suppress(FileNotFoundError):
-                old.rename(aside)
-            new.rename(old)
-            break
-        except BaseException as error:
-            with suppress(OSError):
-                _put_back(old)
-            if not isinstance(error, OSError) or attempt == _ATTEMPTS - 1:
-                raise
-    with suppress(OSError):  # another writer has removed it
-        aside.rename(new)
-
-
-def standing(path: Path) -> Path:
-    """Return the place of a folder that `atomic_folder` writes: a kill between two renames leaves it beside `path`."""
-    aside = _aside(Path(os.path.realpath(path)))
-    return aside if not path.exists() and aside.exists() else path
-
-
-def read_unreplaced(folder: Path, read: Callable[[Path], T]) -> T:
-    """Return what `read` makes of a folder, read again while another process replaces the folder meanwhile.
-
-    `read` gets the place where the folder stands, which is another one after a kill between two renames.
-
-    Raises:
-        FileNotFoundError, ValueError: as `read` does, or the folder was replaced every time.
-    """
-    for attempt in range(1, _ATTEMPTS + 1):
-        seal = _seal(folder)
-        try:
-            result = read(standing(folder))
-        except Exception as error:  # a file that shrinks while it is read has its own errors
-            moved = isinstance(error, FileNotFoundError)  # perhaps, between two renames, and put back since
-            if _seal(folder) == seal and (not moved or attempt == _ATTEMPTS):
-                raise
-            continue
-        if _seal(folder) == seal:
-            return result
-    raise ValueError(f"{folder} was replaced again and again while it was read. Load a copy of it")
-
-
-def _seal(folder: Path) -> tuple[int, int] | None:
-    """Return inode and time of the manifest, which change when another process replaces the state; None without one."""
-    with suppress(FileNotFoundError, NotADirectoryError):
-        manifest = (standing(folder) / MANIFEST).stat()
-        return manifest.st_ino, manifest.st_mtime_ns
-    return None
-
-
-def _aside(path: Path) -> Path:
-    return path.with_name(f"{_SCRATCH}replaced-{_digest(path.name)}-{path.name[-30:]}.old")
-
-
-def _put_back(path: Path) -> None:
-    """Give a folder its name again if it was left between two renames."""
-    if (place := standing(path)) != path:
-        place.rename(path)
 
 
 def _remove(path: Path) -> None:

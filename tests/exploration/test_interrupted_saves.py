@@ -12,8 +12,7 @@ import pytest
 from libc_faults import explorer_after
 
 from outcome_rl import Explorer
-from outcome_rl.files import atomic
-from outcome_rl.files.atomic import read_unreplaced
+from outcome_rl.exploration.saved import STATE_FILE
 
 CALLS = [
     "open", "fsync", "close", "mkdir", "rename", "replace", "unlink", "rmdir", "scandir", "stat", "lstat", "readlink",
@@ -57,8 +56,6 @@ def save(explorer: Explorer, folder: Path, faults: Faults) -> bool:
 
 @pytest.mark.parametrize("kill", [False, True], ids=["error", "kill"])
 def test_no_fault_leaves_no_state(kill: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a file system without an exchange of names; `test_libc_faults.py` has one with it."""
-    monkeypatch.setattr(atomic.ctypes, "CDLL", lambda name: object())
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # slow, and only a power failure needs it
     old, new, third = explorer_after(1), explorer_after(2), explorer_after(3)
     totals = [int(one.counts.total()) for one in (old, new)]
@@ -71,33 +68,14 @@ def test_no_fault_leaves_no_state(kill: bool, tmp_path: Path, monkeypatch: pytes
         assert seen <= set(totals), number
         third.save(folder)
         assert int(Explorer.load(folder).counts.total()) == int(third.counts.total())
-        assert [path.name for path in folder.parent.iterdir()] == ["state"], number
+        assert [path.name for path in folder.iterdir()] == [STATE_FILE], number
         if ended:
             break
-    assert number > 40
+    assert number > 20
     assert seen == set(totals)
 
 
-def test_a_file_that_shrinks_while_it_is_read_is_read_again(tmp_path: Path) -> None:
-    explorer_after(1).save(tmp_path)
-    places = []
-
-    def read(place: Path) -> int:
-        places.append(place)
-        if len(places) == 1:
-            explorer_after(2).save(tmp_path)
-            raise RuntimeError("size <656> is smaller than the required mapping size <688>")  # PyTorch's
-        return len(places)
-
-    assert read_unreplaced(tmp_path, read) == 2
-    with pytest.raises(ZeroDivisionError):
-        read_unreplaced(tmp_path, lambda place: 1 // 0)
-
-
-@pytest.mark.parametrize("exchange", [True, False], ids=["one step", "two renames"])
-def test_reads_beside_writers_see_whole_states(exchange: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not exchange:
-        monkeypatch.setattr(atomic.ctypes, "CDLL", lambda name: object())
+def test_reads_beside_writers_see_whole_states(tmp_path: Path) -> None:
     folder, states = tmp_path / "state", [explorer_after(steps) for steps in (1, 40)]  # of different sizes
     states[0].save(folder)
     errors: list[BaseException] = []
@@ -114,11 +92,7 @@ def test_reads_beside_writers_see_whole_states(exchange: bool, tmp_path: Path, m
         writer.start()
     totals = set()
     while any(writer.is_alive() for writer in writers):
-        try:
-            totals.add(int(Explorer.load(folder).counts.total()))
-        except ValueError as error:  # these threads never rest, so a load may be refused, and only for that
-            if "replaced again and again" not in str(error):
-                raise
+        totals.add(int(Explorer.load(folder).counts.total()))
     assert errors == []
     assert totals <= {2, 80}
-    assert [path.name for path in tmp_path.iterdir()] == ["state"]
+    assert [path.name for path in folder.iterdir()] == [STATE_FILE]

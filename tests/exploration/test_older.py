@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from outcome_rl import Explorer, outcome_function, outcome_key, question_key
-from outcome_rl.exploration.saved import COUNTS_FILE, STATE_FILE
 from outcome_rl.files.atomic import seal_folder
 from outcome_rl.outcomes.keys import OUTCOME_RULE, hash_key
 from outcome_rl_kernels.counts.snapshot import sort_entries, write_snapshot
@@ -23,7 +22,9 @@ def write(folder: Path, rule: str, counted: Sequence[Counted], questions: dict[s
     """Write a folder as these versions did: classes of outcomes, and the solved questions."""
     folder.mkdir()
     rows = [(question_key(question_id), *numbers) for question_id, *numbers in counted]
-    write_snapshot(folder / COUNTS_FILE, sort_entries(CountEntries(*torch.tensor(rows).t().contiguous())), rule)
+    write_snapshot(
+        folder / "counts.safetensors", sort_entries(CountEntries(*torch.tensor(rows).t().contiguous())), rule
+    )
     state = {
         "format": "outcome_rl exploration 1",
         "config": {"bonus": "ucb", **config},
@@ -32,7 +33,7 @@ def write(folder: Path, rule: str, counted: Sequence[Counted], questions: dict[s
         "batches": 7,
         "id_source": "the column 'id'",
     }
-    (folder / STATE_FILE).write_text(json.dumps(state, sort_keys=True))
+    (folder / "state.json").write_text(json.dumps(state, sort_keys=True))
     seal_folder(folder)
 
 
@@ -123,12 +124,12 @@ def test_classes_of_math_verify_keep_their_keys(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", [["solved"], ["outcomes", "questions"], ["outcomes", "questions", "q", "founders"]])
 def test_a_damaged_one_is_refused(damage: list[str], tmp_path: Path) -> None:
     write(tmp_path / "old", "canonical/3", [("q", 11, 1, 0)], {"q": mathematics("1", {11: "1"}, of_0_2=False)})
-    state = json.loads((tmp_path / "old" / STATE_FILE).read_text())
+    state = json.loads((tmp_path / "old" / "state.json").read_text())
     inside = state
     for name in damage[:-1]:
         inside = inside[name]
     del inside[damage[-1]]
-    (tmp_path / "old" / STATE_FILE).write_text(json.dumps(state))
+    (tmp_path / "old" / "state.json").write_text(json.dumps(state))
     seal_folder(tmp_path / "old")
     with pytest.raises(ValueError, match="exploration state is damaged"):
         Explorer.load(tmp_path / "old")

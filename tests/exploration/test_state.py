@@ -16,13 +16,13 @@ from typing import Any
 import outcome_functions as functions
 import pytest
 import torch
-from explorer_rows import ROWS, arguments, columns, state, text
+from explorer_rows import ROWS, arguments, attached, columns, forge, state, text
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outcome_rl import ExplorationConfig, Explorer, outcome_function
-from outcome_rl.exploration.saved import COUNTS_FILE, STATE_FILE
-from outcome_rl.files.atomic import MANIFEST, seal_folder
+from outcome_rl.exploration.saved import STATE_FILE
+from outcome_rl_kernels import OutcomeCounts
 
 
 @settings(max_examples=15, deadline=None)
@@ -55,9 +55,10 @@ def saved(tmp_path: Path) -> Path:
     return tmp_path / "checkpoint" / "exploration"
 
 
-def test_the_state_is_files_that_hold_no_code(saved: Path) -> None:
-    assert {path.name for path in saved.parent.rglob("*") if path.is_file()} == {COUNTS_FILE, STATE_FILE, MANIFEST}
-    written = json.loads((saved / STATE_FILE).read_text())
+def test_the_state_is_a_file_that_holds_no_code(saved: Path) -> None:
+    assert [path.name for path in saved.parent.rglob("*") if path.is_file()] == [STATE_FILE]
+    assert OutcomeCounts.load(saved / STATE_FILE).total() == 3
+    written = attached(saved)
     assert {name: texts[1::2] for name, texts in written["texts"].items()} == {"q0": ["1", "2"], "q1": ["2"]}
     assert written["golds"] == {"q0": "1", "q1": "2"}
     assert written.keys() == {"format", "config", "texts", "golds", "batches", "id_source"}
@@ -94,18 +95,6 @@ def test_a_function_of_the_settings_must_be_given_again(tmp_path: Path) -> None:
             Explorer.load(tmp_path / "state", **other)
 
 
-def test_other_files_are_not_lost_hidden_ones_neither(saved: Path) -> None:
-    explorer = Explorer()
-    (saved / ".DS_Store").touch()  # the system's, which it makes again
-    explorer.save(saved)
-    (saved / ".env").write_text("KEY=1")
-    with pytest.raises(FileExistsError, match=r"such as '\.env'.*save into its own folder"):
-        explorer.save(saved)
-    with pytest.raises(FileExistsError, match="is a file"):
-        explorer.save(saved / ".env")
-    assert (saved / ".env").read_text() == "KEY=1"
-
-
 def test_ids_of_another_source_are_refused(saved: Path) -> None:
     explorer = Explorer.load(saved)
     for _ in range(2):
@@ -115,47 +104,62 @@ def test_ids_of_another_source_are_refused(saved: Path) -> None:
         Explorer.load(saved).set_id_source("SkyRL's uids")
 
 
-def with_state(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], object]:
-    def rewrite(folder: Path) -> None:
-        written = json.loads((folder / STATE_FILE).read_text())
-        change(written)
-        (folder / STATE_FILE).write_text(json.dumps(written))
+def test_saving_replaces_what_was_there(saved: Path) -> None:
+    explorer = Explorer.load(saved)
+    explorer.score(["q9"], [text(9)], ["9"])
+    (saved / "notes.txt").write_text("kept")
+    explorer.save(saved)
+    assert Explorer.load(saved).seen("q9") == [("9", 1)]
+    assert sorted(path.name for path in saved.iterdir()) == [STATE_FILE, "notes.txt"]
+    with pytest.raises(FileExistsError):
+        explorer.save(saved / "notes.txt")
+    assert (saved / "notes.txt").read_text() == "kept"
 
-    return rewrite
+
+def counts_alone(folder: Path) -> None:
+    Explorer().counts.save(folder / STATE_FILE)
 
 
-def other_counts(folder: Path) -> None:
-    explorer = Explorer()
-    explorer.score(["another question"], [text(1)], ["1"])
-    explorer.counts.save(folder / COUNTS_FILE)
+def flipped(folder: Path) -> None:
+    content = bytearray((folder / STATE_FILE).read_bytes())
+    content[-1] ^= 1
+    (folder / STATE_FILE).write_bytes(content)
 
 
 @pytest.mark.parametrize(
     ("change", "error", "named"),
     [
-        (lambda folder: (folder / STATE_FILE).unlink(), FileNotFoundError, STATE_FILE),
-        (lambda folder: (folder / COUNTS_FILE).unlink(), FileNotFoundError, COUNTS_FILE),
-        (lambda folder: (folder / COUNTS_FILE).write_bytes(b"\0" * 20), ValueError, COUNTS_FILE),
-        (lambda folder: (folder / STATE_FILE).write_text("{"), ValueError, STATE_FILE),
-        (lambda folder: (folder / STATE_FILE).write_text('{"step": 3}'), ValueError, STATE_FILE),
-        (with_state(lambda state: state.pop("texts")), ValueError, "texts"),
-        (with_state(lambda state: state["texts"].update(q0=state["texts"]["q0"][2:])), ValueError, "different runs"),
-        (with_state(lambda state: state["texts"]["q0"].pop(0)), ValueError, "pairs of a key and a text"),
-        (with_state(lambda state: state.update(config={"bonuss": "ucb"})), ValueError, "bonuss"),
-        (other_counts, ValueError, "belong to different runs or steps"),
+        (lambda folder: (folder / STATE_FILE).unlink(), FileNotFoundError, "no count snapshot"),
+        (lambda folder: (folder / STATE_FILE).write_bytes(b"\0" * 20), ValueError, "is damaged"),
+        (flipped, ValueError, "SHA-256"),
+        (counts_alone, ValueError, "not an exploration state"),
     ],
 )
-def test_a_folder_that_is_damaged_or_foreign_is_refused(
+def test_a_file_that_is_damaged_or_foreign_is_refused(
     saved: Path, change: Callable[[Path], Any], error: type[Exception], named: str
 ) -> None:
-    """The digests tell, and so do the contents of a folder whose digests are right."""
     change(saved)
-    with pytest.raises((FileNotFoundError, ValueError), match=r"state\.json|counts\.safetensors") as caught:
+    with pytest.raises(error, match=named) as caught:
         Explorer.load(saved)
     assert str(saved) in str(caught.value)
-    assert "Continue from another checkpoint, or start with new counts" in str(caught.value)
-    seal_folder(saved)
-    with pytest.raises(error, match=named) as caught:
+    assert "start" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda state: state.clear(), "'format'"),
+        (lambda state: state.pop("texts"), "texts"),
+        (lambda state: state["texts"].update(q0=state["texts"]["q0"][2:]), "different runs"),
+        (lambda state: state["texts"]["q0"].pop(0), "pairs of a key and a text"),
+        (lambda state: state.update(config={"bonuss": "ucb"}), "bonuss"),
+    ],
+)
+def test_contents_that_are_wrong_are_refused(saved: Path, change: Callable[[dict[str, Any]], Any], named: str) -> None:
+    """Although their digest is right."""
+    forge(saved, change)
+    with pytest.raises(ValueError, match=named) as caught:
         Explorer.load(saved)
     assert str(saved) in str(caught.value)
     assert "\n" not in str(caught.value)

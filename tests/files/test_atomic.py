@@ -23,7 +23,6 @@ from outcome_rl.files.atomic import (
     remove_folder,
     remove_unfinished,
     seal_folder,
-    standing,
     write_json,
     write_text,
 )
@@ -138,16 +137,6 @@ def fill(folder: Path, text: str) -> None:
     (folder / "b").write_text(text)
 
 
-def replace_folder(folder: Path, text: str) -> None:
-    with atomic_folder(folder, replace=True) as scratch:
-        fill(scratch, text)
-
-
-def fill_in_part(folder: Path) -> None:
-    fill(folder, "new")
-    (folder / "missing" / "file").touch()
-
-
 def content(folder: Path) -> str:
     """The text of a folder that `fill` wrote, which must be whole."""
     assert sorted(str(path.relative_to(folder)) for path in folder.rglob("*")) == ["b", "inner", "inner/a"]
@@ -166,7 +155,7 @@ def watched(monkeypatch: pytest.MonkeyPatch, state: Callable[[], str]) -> list[s
 
         return recorded
 
-    for module, name in ((os, "fsync"), (os, "replace"), (Path, "rename"), (atomic, "_exchange"), (shutil, "rmtree")):
+    for module, name in ((os, "fsync"), (os, "replace"), (Path, "rename"), (shutil, "rmtree")):
         monkeypatch.setattr(module, name, recording(getattr(module, name)))
     return seen
 
@@ -178,35 +167,33 @@ def test_a_kill_leaves_the_old_file_or_the_new_one(tmp_path: Path, monkeypatch: 
     assert seen == ["old", "old", "new"]
 
 
-@pytest.mark.parametrize("exchange", [True, False], ids=["one step", "two renames"])
-def test_a_kill_leaves_the_old_folder_or_the_new_one(
-    exchange: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not exchange:
-        monkeypatch.setattr("outcome_rl.files.atomic.ctypes.CDLL", lambda name: object())  # a system without renameat2
-    replace_folder(tmp_path / "x", "old")
-    seen = watched(monkeypatch, lambda: content(standing(tmp_path / "x")))
-    replace_folder(tmp_path / "x", "new")
-    assert content(tmp_path / "x") == "new"
+def test_a_kill_leaves_no_folder_or_the_whole_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = watched(monkeypatch, lambda: content(tmp_path / "x") if (tmp_path / "x").exists() else "")
+    with atomic_folder(tmp_path / "x") as scratch:
+        fill(scratch, "new")
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
     assert len(seen) >= 6
-    assert {*seen} == {"old", "new"}
-    assert seen == sorted(seen, reverse=True)  # the new one stays
+    assert {*seen} == {"", "new"}
+    assert seen == sorted(seen)  # the new one stays
 
 
-def test_a_folder_is_replaced_on_request_only(tmp_path: Path) -> None:
-    replace_folder(tmp_path / "x", "old")
+def test_a_folder_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    fill(tmp_path / "x", "old")
     with pytest.raises(FileExistsError, match=r"x exists, and nothing is overwritten"), atomic_folder(tmp_path / "x"):
         raise AssertionError
     assert content(tmp_path / "x") == "old"
 
 
-def test_an_error_leaves_the_old_folder(tmp_path: Path) -> None:
-    replace_folder(tmp_path / "x", "old")
-    with pytest.raises(FileNotFoundError), atomic_folder(tmp_path / "x", replace=True) as scratch:
+def fill_in_part(folder: Path) -> None:
+    fill(folder, "new")
+    (folder / "missing" / "file").touch()
+
+
+def test_an_error_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), atomic_folder(tmp_path / "x") as scratch:
         fill_in_part(scratch)
-    assert content(tmp_path / "x") == "old"
-    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_listed_is_not_sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,12 +301,11 @@ def test_a_forged_manifest_is_refused(content: bytes, tmp_path: Path) -> None:
 
 
 def test_links_and_devices_stay(tmp_path: Path) -> None:
-    (tmp_path / "far").mkdir()
+    (tmp_path / "far").touch()
     (tmp_path / "link").symlink_to(tmp_path / "far")
-    with atomic_folder(tmp_path / "link", replace=True) as scratch:
-        (scratch / "b").touch()
+    write_text(tmp_path / "link", "x")
     assert (tmp_path / "link").is_symlink()
-    assert (tmp_path / "far" / "b").exists()
+    assert (tmp_path / "far").read_text() == "x"
     os.mkfifo(tmp_path / "pipe")
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     write_text(tmp_path / "pipe", "x")

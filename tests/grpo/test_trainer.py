@@ -75,7 +75,7 @@ def test_averages_over_several_sets(small_config: MakeConfig, tmp_path: Path) ->
 
 
 def test_every_sample_is_counted_once(finished: Path) -> None:
-    counts = OutcomeCounts.load(finished / "checkpoints" / "global_step_6" / "exploration/counts.safetensors")
+    counts = OutcomeCounts.load(finished / "checkpoints" / "global_step_6" / "exploration/explorer.safetensors")
     entries = counts.items()
     assert int(entries.counts.sum()) == 6 * 8 * 4
     assert len(set(entries.question_keys.tolist())) == 16
@@ -230,7 +230,7 @@ def test_an_update_that_is_not_finite_is_skipped_and_counted(
     ]
     assert [before == after for before, after in pairwise(models)] == [True, False, True, False]
     entries = OutcomeCounts.load(
-        config.run_dir / "checkpoints" / "global_step_5" / "exploration/counts.safetensors"
+        config.run_dir / "checkpoints" / "global_step_5" / "exploration/explorer.safetensors"
     ).items()
     assert int(entries.counts.sum()) == 5 * 8 * 4  # what was sampled is counted all the same
 

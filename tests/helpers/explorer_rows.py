@@ -1,12 +1,16 @@
-"""Made-up batches for an `Explorer`: the arguments of `score` from rows of numbers."""
+"""Made-up batches for an `Explorer`: the arguments of `score` from rows of numbers; and what a saved state holds."""
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 from random import Random
 from typing import Any
 
 from hypothesis import strategies as st
 
 from outcome_rl import Explorer, Scored
+from outcome_rl.exploration.saved import STATE_FILE
+from outcome_rl_kernels.counts.snapshot import read_snapshot, snapshot
 
 # One response: question, group of the question, answer (0: no answer), reward.
 ROWS = st.lists(
@@ -52,6 +56,20 @@ def columns(scored: Scored) -> dict[str, Any]:
         "metrics": scored.metrics,
         "answers": [None if answer is None else tuple(answer[:3]) for answer in scored.answers],
     }
+
+
+def attached(folder: Path) -> dict[str, Any]:
+    """Everything but the counts that a saved state holds."""
+    found: dict[str, Any] = json.loads(read_snapshot(folder / STATE_FILE)[2])
+    return found
+
+
+def forge(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change that, with a digest that is right."""
+    entries, rule, _ = read_snapshot(folder / STATE_FILE)
+    content = attached(folder)
+    change(content)
+    (folder / STATE_FILE).write_bytes(snapshot(entries, rule, json.dumps(content).encode()))
 
 
 def state(explorer: Explorer) -> str:

@@ -84,7 +84,7 @@ def rows(run_dir: Path, stream: str) -> list[dict[str, Any]]:
 
 
 def files(checkpoint: Path) -> dict[str, bytes]:
-    names = ("model/model.safetensors", "exploration/counts.safetensors", "exploration/state.json")
+    names = ("model/model.safetensors", "exploration/explorer.safetensors")
     return {name: (checkpoint / name).read_bytes() for name in names}
 
 
@@ -120,8 +120,8 @@ def assert_equal_run(run_dir: Path, alone: Path) -> None:
     places = [latest_checkpoint(folder / "checkpoints") for folder in (run_dir, alone)]
     left, right = (place for place in places if place is not None)
     assert left.name == right.name
-    for name in ("counts.safetensors", "state.json"):
-        assert (left / "exploration" / name).read_bytes() == (right / "exploration" / name).read_bytes()
+    name = "exploration/explorer.safetensors"
+    assert (left / name).read_bytes() == (right / name).read_bytes()
     states = [json.loads((place / "state.json").read_text()) for place in (left, right)]
     assert states[0] == states[1]
 

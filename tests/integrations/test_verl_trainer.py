@@ -336,7 +336,7 @@ def test_a_kill_while_saving_leaves_verls_previous_checkpoint_the_last(
     def killed(*arguments: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(saved, "write_snapshot", killed)
+    monkeypatch.setattr(saved, "snapshot", killed)
     with pytest.raises(KeyboardInterrupt):
         trainer._save_checkpoint()
     assert (tmp_path / "latest_checkpointed_iteration.txt").read_text() == "1"

@@ -8,12 +8,10 @@
 extern int getpid(void), kill(int, int);
 
 static long left = -1; /* calls before the fault; negative: none comes */
-static int fault, without_exchange;
+static int fault;
 
 /* `error`: an errno, or 0 for SIGKILL. */
-void faults_arm(long number, int error, int no_exchange) {
-    left = number, fault = error, without_exchange = no_exchange;
-}
+void faults_arm(long number, int error) { left = number, fault = error; }
 int faults_fired(void) { return left < 0; }
 
 static int fails(void) {
@@ -41,11 +39,3 @@ ONE(int, fsync, -1) ONE(int, fdatasync, -1) TWO(ftruncate) TWO(ftruncate64)
 TWO(rename) FOUR(renameat) ONE(int, unlink, -1) THREE(int, unlinkat) TWO(mkdir) THREE(int, mkdirat) ONE(int, rmdir, -1)
 TWO(stat) TWO(stat64) TWO(lstat) TWO(lstat64) TWO(fstat) TWO(fstat64) FOUR(fstatat) FOUR(fstatat64)
 ONE(word, opendir, 0) ONE(word, fdopendir, 0) ONE(word, readdir, 0) ONE(word, readdir64, 0)
-
-int renameat2(word a, word from, word b, word to, word flags) {
-    static int (*next)(word, word, word, word, word);
-    if (!next) next = (int (*)(word, word, word, word, word))dlsym(RTLD_NEXT, "renameat2");
-    if (fails()) return -1;
-    if (without_exchange && flags) return errno = EINVAL, -1;
-    return next(a, from, b, to, flags);
-}

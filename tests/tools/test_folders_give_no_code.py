@@ -14,9 +14,9 @@ import pytest
 import torch
 import yaml
 from command_line import Result, invoke
+from explorer_rows import forge
 
 from outcome_rl import ExplorationConfig, Explorer, cli
-from outcome_rl.exploration.saved import STATE_FILE
 from outcome_rl.files.atomic import MANIFEST, seal_folder
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint
@@ -226,10 +226,8 @@ def test_a_models_own_code_runs_with_the_flag(run: Path) -> None:
 @pytest.mark.parametrize("one", [*settings_of(ExplorationConfig)], ids=lambda one: one.name)
 def test_a_saved_explorer_gives_no_code(run: Path, one: Setting) -> None:
     Explorer().save("state")
-    state = json.loads(Path("state", STATE_FILE).read_text())
     for value in ("canary.py:run", ["canary.py:run"]):
-        Path("state", STATE_FILE).write_text(json.dumps(state | {"config": state["config"] | {one.name: value}}))
-        seal_folder(Path("state"))
+        forge(Path("state"), lambda state, value=value: state["config"].update({one.name: value}))
         with pytest.raises((ValueError, TypeError), match=one.name):
             Explorer.load("state")
         assert not ran(), value

@@ -178,7 +178,7 @@ class OutcomeCounts:
             FileNotFoundError: there is no such file.
             ValueError: another outcome rule, or a file that is damaged, foreign or invalid.
         """
-        entries, found_rule = read_snapshot(path)
+        entries, found_rule, _ = read_snapshot(path)
         check_rule(found_rule, found_rule if rule is None else rule, str(path))
         counts = cls(device=device, rule=found_rule, impl=impl)
         counts._replace(entries)

@@ -3,8 +3,9 @@
 A snapshot is a safetensors file of four int64 tensors (`question_keys`, `outcome_keys`, `counts`, `successes`), sorted
 by key, and one metadata entry that holds sorted JSON: with several metadata entries safetensors writes them in an order
 that changes from run to run. The JSON has the format's version, the outcome rule, and the SHA-256 of rule and entries,
-so that a damaged file is never read as other counts. Files of version 0.2, format 2, have no `successes`; they become
-0 when such a file is read.
+so that a damaged file is never read as other counts. A fifth tensor, `attached`, may hold bytes that belong to the
+counts; the digest is of them too. Files of version 0.2, format 2, have no `successes`; they become 0 when such a file
+is read.
 """
 
 import hashlib
@@ -28,7 +29,7 @@ _WITHOUT_SUCCESSES = 2  # a format that is still read
 # Sums of counts stay below this, so that no count can overflow int64.
 MAX_TOTAL = 2**62
 
-_METADATA_KEY = "outcome_counts"
+_METADATA_KEY, _ATTACHED = "outcome_counts", "attached"
 
 
 def sort_entries(entries: CountEntries) -> CountEntries:
@@ -38,15 +39,23 @@ def sort_entries(entries: CountEntries) -> CountEntries:
     return CountEntries(*(column[order] for column in entries))
 
 
+def snapshot(entries: CountEntries, rule: str, attached: bytes = b"") -> bytes:
+    """Return the contents of a snapshot of sorted entries."""
+    header = {"format": FORMAT_VERSION, "rule": rule, "sha256": _sha256(entries, rule, attached)}
+    tensors = entries._asdict()
+    if attached:
+        tensors[_ATTACHED] = torch.frombuffer(bytearray(attached), dtype=torch.uint8)
+    contents: bytes = serialize(tensors, metadata={_METADATA_KEY: json.dumps(header, sort_keys=True)})
+    return contents
+
+
 def write_snapshot(path: str | os.PathLike[str], entries: CountEntries, rule: str) -> None:
-    """Write sorted entries so that `path` holds, at every moment, either the old file or the whole new one."""
+    """Write a snapshot so that `path` holds, at every moment, either the old file or the whole new one."""
     path = Path(os.path.realpath(path))  # a symbolic link stays one
-    header = {"format": FORMAT_VERSION, "rule": rule, "sha256": _sha256(entries, rule)}
-    data = serialize(entries._asdict(), metadata={_METADATA_KEY: json.dumps(header, sort_keys=True)})
     temporary = path.with_name(f".{path.name[-40:]}.{os.getpid()}-{threading.get_native_id()}.tmp")
     try:
         with temporary.open("wb") as file:
-            file.write(data)
+            file.write(snapshot(entries, rule))
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -55,11 +64,11 @@ def write_snapshot(path: str | os.PathLike[str], entries: CountEntries, rule: st
     _sync_directory(path.parent)
 
 
-def read_snapshot(path: str | os.PathLike[str]) -> tuple[CountEntries, str]:
+def read_snapshot(path: str | os.PathLike[str]) -> tuple[CountEntries, str, bytes]:
     """Read and check a snapshot.
 
     Returns:
-        The entries, and the outcome rule that they were counted under.
+        The entries, the outcome rule that they were counted under, and the attached bytes.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -72,16 +81,17 @@ def read_snapshot(path: str | os.PathLike[str]) -> tuple[CountEntries, str]:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
         header = _read_header(metadata)
+        attached = tensors.pop(_ATTACHED, torch.empty(0)).numpy().tobytes()
         entries = check_entries(tensors, source="its entries")
         columns = entries[:3] if header["format"] == _WITHOUT_SUCCESSES else entries
-        if len(columns) != len(tensors) or _sha256(columns, header["rule"]) != header.get("sha256"):
+        if len(columns) != len(tensors) or _sha256(columns, header["rule"], attached) != header.get("sha256"):
             raise ValueError("its entries changed after they were saved: their SHA-256 differs")
-    except (SafetensorError, ValueError) as error:
+    except (SafetensorError, TypeError, ValueError) as error:
         raise ValueError(
             f"{path} is not a count snapshot, or is damaged: {error}. Load another snapshot, such as an older "
             "checkpoint's, or start from new counts"
         ) from error
-    return entries, header["rule"]
+    return entries, header["rule"], attached
 
 
 def check_entries(tensors: dict[str, Tensor], source: str) -> CountEntries:
@@ -135,10 +145,11 @@ def _check_lengths(entries: CountEntries, source: str) -> None:
         raise ValueError(f"{source}: the tensors must have one length, got {lengths}")
 
 
-def _sha256(entries: Iterable[Tensor], rule: str) -> str:
+def _sha256(entries: Iterable[Tensor], rule: str, attached: bytes) -> str:
     found = hashlib.sha256(json.dumps(rule).encode())
     for column in entries:
         found.update(column.numpy().astype("<i8", copy=False).data)
+    found.update(attached)
     return found.hexdigest()
 
 

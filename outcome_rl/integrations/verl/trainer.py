@@ -20,7 +20,6 @@ from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.exploration.scored import Scored
 from outcome_rl.exploration.traces import sample_table, trace
-from outcome_rl.files.atomic import standing
 from outcome_rl.files.rows import find, id_of_row, id_source
 from outcome_rl.integrations.adapter import (
     answer_mask,
@@ -129,7 +128,7 @@ def _around_load_checkpoint(trainer: Any, original: Callable[[], None]) -> None:
     settings, id_key = read_settings(trainer.config)
     saved = _checkpoint(trainer) / FOLDER
     origin = "counts start empty"
-    if trainer.global_steps > 0 and standing(saved).is_dir():
+    if trainer.global_steps > 0 and saved.is_dir():
         explorer = Explorer.load(saved, settings)
         origin = f"continues from {saved} with {len(explorer.counts)} counted outcomes"
     else:
