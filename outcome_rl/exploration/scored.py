@@ -164,7 +164,7 @@ class Scored:
         Args:
             rows: indices, or a boolean for each response.
         """
-        index = torch.from_numpy(np.arange(len(self.answers))[rows])
+        index = torch.from_numpy(np.arange(len(self.answers))[rows.cpu() if isinstance(rows, Tensor) else rows])
         columns: dict[str, Any] = {name: x[index.to(self.keys.device)] for name, x in self._columns().items()}
         return replace(self, answers=[self.answers[row] for row in index.tolist()], **columns)
 

@@ -10,7 +10,7 @@ pytest.importorskip("triton", reason="Triton has no build for this platform")
 
 from meta_gpu import replace_kernels, take_meta_for_gpu
 
-from outcome_rl import Batch, Explorer
+from outcome_rl import Batch, Explorer, Scored
 from outcome_rl.exploration.reading import Facts, Reading, read_batch
 
 IDS = ["a"] * 4 + ["b"] * 4
@@ -52,3 +52,13 @@ def test_a_rank_sends_host_memory() -> None:
     batch = Batch(["q"] * 2, ["1", "2"], correct=numbers["rewards"] > 0, **numbers)
     ledger_of(lambda _: found.append(read_batch(lambda: batch, explorer.matcher, explorer.config, Facts({}, {}), None)))
     assert {column.device.type for column in found[0] if isinstance(column, torch.Tensor)} == {"cpu"}
+
+
+def test_a_column_of_the_gpu_selects_responses(monkeypatch: pytest.MonkeyPatch) -> None:
+    take_meta_for_gpu(monkeypatch)
+    replace_kernels(monkeypatch)
+    explorer, found = Explorer(device="meta"), list[Scored]()
+    ledger_of(
+        lambda _: found.append((scored := explorer.score(["q"] * 2, ["1", "2"], ["1"] * 2)).select(scored.correct))
+    )
+    assert len(found[0].answers) == 2  # the ledger reads ones
