@@ -69,7 +69,7 @@ def write(name: Path | str, content: bytes) -> Callable[[Path], object]:
     ("change", "named"),
     [
         (flip(WEIGHTS), "remove this checkpoint to continue from global_step_2"),
-        (flip(NEWEST / "exploration" / "counts.safetensors"), "exploration/counts.safetensors is damaged"),
+        (flip(NEWEST / "exploration" / "explorer.safetensors"), "exploration/explorer.safetensors is damaged"),
         (write(NEWEST / "optimizer.pt", b"cos\nsystem\n(S'true'\ntR."), "optimizer.pt is damaged"),
         (write(NEWEST / "state.json", b"[]"), "state.json is damaged"),
         (lambda run: shutil.rmtree(run / NEWEST / "model"), "is missing"),
