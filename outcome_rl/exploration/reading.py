@@ -166,6 +166,7 @@ def _verdicts(correct: Tensor | Sequence[bool], n: int) -> Tensor:
 def _column(name: str, values: Any, dtype: torch.dtype | None) -> Tensor:
     """Return a column in host memory: a rank that gets another one's tensor of a GPU would put it on that GPU."""
     try:
+        values = values if isinstance(values, Tensor) else list(values)  # PyTorch would read a Series by its index
         return torch.as_tensor(values, dtype=dtype, device="cpu").detach()
     except (RuntimeError, TypeError, ValueError) as error:  # PyTorch names no argument
         raise ValueError(f"{name} must be one number or boolean per response; {error}") from error

@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from explorer_rows import ROWS, arguments, columns, state, text
@@ -127,6 +128,17 @@ def test_rewards_are_the_correct_responses_unless_they_are_given() -> None:
     assert half.metrics == pytest.approx(by_default.metrics, rel=0.01)
     centred = Explorer(bonus="batch").score(ids, responses, golds, scale="none")
     assert centred.advantages.tolist() == [0.75, -0.25, -0.25, -0.25]
+
+
+@pytest.mark.parametrize("kind", [pd.Series, np.array, iter, tuple], ids=["pandas", "numpy", "iterator", "tuple"])
+def test_columns_of_every_kind(kind: Callable[[Any], Any]) -> None:
+    rows = [(0, 0, 1, 1.0), (0, 0, 2, 0.5), (1, 0, 3, 0.0)]
+    lists = arguments(rows) | {"golds": None, "correct": [True, False, True], "logps": [-1.0, -2.0, -3.0]}
+    given = {name: values if values is None or name == "group_ids" else kind(values) for name, values in lists.items()}
+    for name in ("rewards", "correct", "logps"):
+        if kind is pd.Series:
+            given[name].index = [0, 7, 8]  # of a frame without some rows
+    assert columns(Explorer().score(**given)) == columns(Explorer().score(**lists))
 
 
 @pytest.mark.parametrize("name", ["device", "dtype"])
