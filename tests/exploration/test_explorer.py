@@ -98,6 +98,14 @@ def test_the_order_of_the_responses_does_not_matter(before: Any, rows: Any, seed
     assert state(one) == state(other)
 
 
+def test_the_first_text_of_an_outcome_in_order_is_kept() -> None:
+    """Not the first of a set, which differs from process to process."""
+    explorer = Explorer()
+    spellings = [rf"\boxed{{{n}{end}}}" for n in range(1, 9) for end in (".0", "", ".00")]
+    explorer.count(["q"] * len(spellings), spellings, ["0"] * len(spellings))
+    assert explorer.seen("q") == [(str(n), 3) for n in range(1, 9)]
+
+
 @pytest.mark.parametrize("bonus", [bonus for bonus in BONUSES if bonus != "none"])
 def test_a_group_without_any_answer_gets_no_bonus(bonus: str) -> None:
     """A mixed group keeps the signal, which tells its samples apart."""

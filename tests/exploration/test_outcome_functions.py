@@ -41,6 +41,7 @@ def test_spans_are_masked_and_their_lack_is_told_once() -> None:
         assert mask.any()
         assert tokenizer.decode([token for token, masked in zip(ids, mask[0].tolist(), strict=True) if masked]) == "3"
         assert told == []
+        words(Explorer(outcome=functions.length, bonus="none"), text, gold="one")  # there is nothing to mask
         explorer = Explorer(outcome=functions.length, bonus="ucb", coef=1.0)
         for _ in range(2):
             scored = words(explorer, text, gold="one")

@@ -45,6 +45,16 @@ def test_no_bonus_still_counts_for_the_statistics() -> None:
     assert len(counts) == 5
 
 
+def test_what_was_read_before_may_be_given_and_need_not_be_counted() -> None:
+    counts, same = OutcomeCounts(), OutcomeCounts()
+    for _ in range(2):
+        past = counts.read(QUESTIONS, OUTCOMES)
+        call(counts, past=past, bonus="ucb", update=False)
+        found = call(counts, past=past, bonus="ucb")
+        assert all(map(torch.equal, found, call(same, bonus="ucb")))
+    assert all(map(torch.equal, counts.items(), same.items()))
+
+
 def test_dtype_follows_the_rewards_and_carries_no_gradient() -> None:
     rewards = REWARDS.double().requires_grad_()
     result = group_advantages(rewards, QUESTIONS, OUTCOMES, OutcomeCounts())
