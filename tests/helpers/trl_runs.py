@@ -127,6 +127,7 @@ def make_trainer(
     rollout_func: Any = rollouts,
     reward_funcs: Any = is_right,
     peft_config: Any = None,
+    tools: Any = None,
     trainer_class: type = OutcomeGRPOTrainer,
     **settings: Any,
 ) -> Any:
@@ -154,6 +155,7 @@ def make_trainer(
         eval_dataset=eval_data,
         rollout_func=rollout_func,
         peft_config=peft_config,
+        tools=tools,
         **(ours if issubclass(trainer_class, OutcomeGRPOTrainer) else {}),
     )
 

@@ -1,0 +1,103 @@
+"""Tools that TRL calls itself: outcomes, answer mask and loss of episodes whose tokens are partly a tool's."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import trl
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from trl_runs import NUM_QUESTIONS, generate, make_trainer, questions
+
+from outcome_rl import extract_answer
+
+CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 3, "b": %d}}\n</tool_call><|im_end|>'
+
+
+def save_policy(folder: Path) -> Path:
+    """A random Llama over bytes, with the chat template of Qwen3."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    of_bytes = Tokenizer(models.BPE(vocab={character: i for i, character in enumerate(alphabet)}, merges=[]))
+    of_bytes.pre_tokenizer, of_bytes.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    words = PreTrainedTokenizerFast(
+        tokenizer_object=of_bytes,
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        additional_special_tokens=["<|im_start|>"],
+    )
+    words.chat_template = Path(trl.__file__).with_name("chat_templates").joinpath("qwen3.jinja").read_text()
+    words.save_pretrained(folder)
+    torch.manual_seed(0)
+    shape = LlamaConfig(
+        vocab_size=len(words),
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        initializer_range=0.3,
+        bos_token_id=None,
+        eos_token_id=words.eos_token_id,
+    )
+    LlamaForCausalLM(shape).save_pretrained(folder)
+    return folder
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers.
+
+    Args:
+        a: the first.
+        b: the second.
+    """
+    return a + b
+
+
+def right(completions: list[Any], answer: list[str], **_: Any) -> list[float]:
+    found = [extract_answer(messages[-1]["content"]) for messages in completions]
+    return [float(f is not None and f.text == gold) for f, gold in zip(found, answer, strict=True)]
+
+
+def says(history: str, number: int) -> str:
+    """Sample of this number in a group: one answers at once, the others say what the tool returns."""
+    returned = re.search(r"<tool_response>\n(\d+)", history)
+    if number == 0 or returned:
+        return rf"so \boxed{{{returned[1] if returned else 9}}}<|im_end|>"
+    return CALL % number
+
+
+def test_the_answer_is_that_of_the_turn_after_the_tool(tmp_path: Path) -> None:
+    """It is counted, and masked; the fused loss is TRL's."""
+    policy = save_policy(tmp_path / "policy")
+    data = questions(prompt=[[{"role": "user", "content": f"{number} + 1?"}] for number in range(NUM_QUESTIONS)])
+    losses = []
+    for fused_loss in (False, True):
+        trainer = make_trainer(
+            policy,
+            tmp_path,
+            fused_loss=fused_loss,
+            data=data,
+            rollout_func=None,
+            tools=[add],
+            reward_funcs=right,
+            max_completion_length=200,
+        )
+        words, turns = trainer.processing_class, iter(([0, 1, 2, 3] * 2, [1, 2, 3] * 2))
+
+        def sample(prompts: Any, *_: Any, words: Any = words, turns: Any = turns, **__: Any) -> Any:
+            said = map(says, words.batch_decode(prompts), next(turns))
+            return [words(text)["input_ids"] for text in said], None
+
+        trainer._generate_single_turn = sample
+        inputs = generate(trainer, 1, 4)  # the golds are 5 and 9
+        assert sorted(trainer.explorer.seen(data[1]["id"])) == [("4", 1), ("5", 1), ("6", 1), ("9", 1)]
+        written = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
+        masked = written & (inputs["advantages"] == 0)
+        assert words.batch_decode([row[m] for row, m in zip(inputs["completion_ids"], masked, strict=True)]) == [
+            *("9", "4", "5", "6"),
+            *("9", "4", "5", "6"),
+        ]
+        trainer.current_gradient_accumulation_steps = 1
+        losses.append(trainer._compute_loss(trainer.model, inputs).item())
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
