@@ -198,12 +198,12 @@ def contradicts(gold: str, answer: str) -> bool:
 _INTEGER = re.compile("-?[0-9]+")
 _NAME = r"(?:\\[A-Za-z]+ ?|[A-Za-z])(?:_(?:\{[^{}]*\}|[A-Za-z0-9]))?'*"
 _LABEL = re.compile(
-    rf"(?:m?\\angle ?[A-Z]{{1,3}}|{_NAME}(?:\({_NAME}\))?|[A-Z]{{2,3}}|\|[^|=]*\||\\text\{{[^{{}}]*\}})"
-    r"=(?P<value>[^=<>]+)"
+    rf"(?:m?\\angle ?[A-Z]{{1,3}}|{_NAME}(?:\({_NAME}\))?|[fghFGHPE]\([^()=]*\)|[A-Z]{{2,3}}|\|[^|=]*\|"
+    r"|\\text\{[^{}]*\})=(?P<value>[^=<>]+)"
 )
 _TUPLE_LABEL = re.compile(r"\([^()=]*\)=\((?P<values>[^=]*)\)")
 _FUNCTION = re.compile(r"[A-Za-z]\((?P<variable>[a-z])\)=(?P<value>[^=]+)")
-_SEPARATOR = re.compile(r"[,;]|\\text\{ ?and ?\}")
+_SEPARATOR = re.compile(r"[,;]|\\text\{ ?(?:and|且|和) ?\}")
 _DECIMAL = re.compile(
     r"(?P<digits>-?[0-9]*\.[0-9]+)"
     r"(?:[eE](?P<e>[-+]?[0-9]{1,3})|(?:\\times|\\cdot) ?10\^\{?(?P<power>-?[0-9]{1,3})\}?)?"

@@ -141,6 +141,16 @@ RULES = [
         (("(C)", "(D)"), ("C", "c"), ("A: B", "A"), ("A:B", "A"), ("C.5", "C"), ("C(2)", "C"), ("(A) or (B)", "(A)"),
          ("A) 5, B) 6", "A) 5, B) 7")),
     ),
+    Rule(
+        "a choice's value in an equation or brackets", r"\text{A. }x=2,\ y=-3", r"A\text{（6）}",
+        "the letter names the value",
+        (("C(5, 2)", "C"), ("F (x)", "F"), ("A: B = 2", "A"), (r"D.\ 5", r"E.\ 5")),
+    ),
+    Rule(
+        "commas between choices", "A, C and D", r"\text{A、C、D}",
+        "a question with several choices asks for all of them, in any order",
+        (("A, C", "A"), ("A, C", "A or C"), ("CAD", "ACD"), ("A, A", "A"), ("A, x", "Ax"), ("(A, C)", "AC")),
+    ),
     # Words
     Rule(
         "a first capital, and capitals of common words", "Evelyn", "evelyn",

@@ -19,6 +19,8 @@ from outcome_rl.outcomes.tolerance import _UNITS, contradicts, readings_of, size
         ("3, 4", "p = 3, q = 4"),
         ("x = -5, p = 14/3", "-5, 14/3"),
         ("16", "|r - s| = 16"),
+        (r"\frac{3\pi}{2}, 1", r"\theta=\frac{3\pi}{2}, f\left(\frac{2\pi}{3}\right)=1"),
+        (r"\frac{3\pi}{2}, 1", r"\theta=\frac{3\pi}{2} \text{ 且 } f(\frac{2\pi}{3})=1"),
         ("5", r"5 \text{ apples}"),
         ("500", "Rs. 500"),
         ("18", "18本书"),
@@ -55,6 +57,7 @@ def test_agreement(gold: str, answer: str) -> None:
         ("3 m and 5 m", "8 m"),
         ("542/3", "180.67"),  # a rounded answer to an exact question
         ("x^2 + y^2 = 16", "16"),
+        ("6, 1", "n(n+1) = 6, x = 1"),
         ("12", r"12^{\mathrm{th}} grade"),
         (r"5 \text{ apples}", r"5 \text{ pears}"),
         (r"\frac{\pi}{6}", "30"),

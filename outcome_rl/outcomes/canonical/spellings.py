@@ -77,7 +77,7 @@ def _outside_of_text(match: re.Match[str]) -> str:
 
 
 _ALL_TEXT = r"^\s*+\$?\s*+\\(?:text(?:bf|it|rm)?|mathrm|mbox)\s*\{\s*((?:[^{}\\$]|\\%)*?)\s*\}\s*+\.?\s*+\$?\s*+$"
-_LIST = re.compile(r"[^\W_]+(?:\s*(?:,|,?\s+and\s)\s*[^\W_]+)+")
+_LIST = re.compile(r"[^\W_]+(?:\s*(?:[,，、]|,?\s+and\s)\s*[^\W_]+)+")
 _FORMULA = re.compile(r"(?=.*[0-9])(?:[^A-Za-z]|(?<![A-Za-z])[A-Za-z](?![A-Za-z]))+")  # a number, and no word
 
 
@@ -115,7 +115,13 @@ def _labels(match: re.Match[str]) -> str:
     return ", ".join(re.findall(r"\(([0-9A-Za-z]+)\)", match[0]))
 
 
+def _chosen(match: re.Match[str]) -> str:
+    letters = re.findall("[A-H]", match[0])
+    return "".join(sorted(letters)) if len(set(letters)) == len(letters) else match[0]
+
+
 _LABEL = r"\((?:[0-9]{1,2}|[a-h]|[A-H]|[ivx]{1,4})\)"
+_GAP = r"(?:\s|\\[ ,;:]|\\q?quad)*"
 _TEXT_OPENS = r"^\$?(?:\\(?:text|textbf|mathrm|mathbf) ?\{ ?)?"
 
 
@@ -159,7 +165,8 @@ SPELLINGS: tuple[Spelling, ...] = (
     _row(
         "",
         _TEXT_OPENS + r"(?:\((?=[A-J]\)\}?(?:\s|\\[ ,;])))?"
-        r"([A-J])(?:[.:]\}?\s(?!\s*[A-Z]\b)|\)\}?|\s[-–—]\s(?=[A-Za-z]{3}))(?!\s*(?:and|or)\b)(?:(?![A-J][).])[^:=])*$",
+        r"([A-J])(?:[.:](?:\}?\s|\s\}|\\[ ,;])(?!\s*[A-Z]\b)|\)\}?|\s[-–—]\s(?=[A-Za-z]{3})|\s*\\text\s*\{\s*[(（]"
+        r"|\s\((?=[A-Za-z][A-Za-z '-]{2,}\)\s*$))(?!\s*(?:and|or)\b)(?:(?![A-J][).])[^:])*$",
         r"\1",
         ("C) 12", "C"),
         "A:B",
@@ -207,7 +214,13 @@ SPELLINGS: tuple[Spelling, ...] = (
     ),
     _row("\\", _BOLD, _vector, (r"\mathbf{a} \times \mathbf{b}", r"\vec{a} \times \vec{b}"), r"\mathbf{a}"),
     _row("\\", _ALL_TEXT, _without_text, (r"\text{5, 6}", "5, 6"), r"\text{five}"),
-    # Sets, systems and parameters.
+    _row(
+        "",
+        rf"^[\s$]*[A-H](?:{_GAP}(?:[,;，、；]|and\b|和|\\text\s*\{{\s*and\s*\}}){_GAP}[A-H])+[\s.$]*$",
+        _chosen,
+        ("C, A and D", "ACD"),
+        "A, x",
+    ),
     # Words and functions between formulas: they may be parts of the rows before.
     _row(
         "",

@@ -31,7 +31,7 @@ class Language(NamedTuple):
 
 
 _TABLE = r"""
-en; answers?|correct\s+(?:option|choice|solution|statement)|right\s+(?:option|choice)|best\s+(?:option|choice); ; is|are|equals|becomes|(?:comes|works|turns) (?:out )?(?:to|at)(?: be)?|(?:should|would|must|will|to) be; (?:final |correct )?(?:result|value|solution|conclusion|total|output|final)|ans\.?; so|thus|hence|therefore|consequently|finally|overall|altogether|in total|(?:in|to) conclu(?:sion|de)|∴|\$?\\therefore; ; that|indeed|actually|exactly|precisely|approximately|roughly|about|simply|just|then|therefore|thus|hence|clearly|also|found to be|equal to|given by|as follows|a total of|the (?:value|number|total|sum)(?: of)?|option|choice|letter
+en; answers?|correct\s+(?:option|choice|solution|statement)|right\s+(?:option|choice)|best\s+(?:option|choice); ; is|are|equals|becomes|(?:comes|works|turns) (?:out )?(?:to|at)(?: be)?|(?:should|would|must|will|to) be; (?:final |correct )?(?:result|value|solution|conclusion|total|output|final)|ans\.?; so|thus|hence|therefore|consequently|finally|overall|altogether|in total|(?:in|to) conclu(?:sion|de)|∴|\$?\\therefore; ; that|indeed|(?:most )?likely|probably|actually|exactly|precisely|approximately|roughly|about|simply|just|then|therefore|thus|hence|clearly|also|found to be|equal to|given by|as follows|a total of|the (?:value|number|total|sum)(?: of)?|option|choice|letter
 zh; 答案|答(?=\s*:)|故选|所以选|因此选|应选|正确选项; ; 应?该?[是为]; 结果|结论|解|总[数计]|共计|即; 因此|所以|故|于是|综上所述; ; 选项
 ja; 答え|正解|答(?=\s*[:は]); ; は|が; 結果|合計|結論; したがって|よって|ゆえに|だから; です|である|だ|になります
 ko; 정답|답변|답; ; 은|는|이|가; 결과|합계|총; 따라서|그러므로|그래서; 입니다|이다|이에요|예요|이므로
@@ -110,15 +110,19 @@ BEFORE = re.compile(
     r"(?:(?:(?<![\w.])([A-J]|\([A-J]\)|[-−]?[$€£]?[0-9][0-9,./]*)|\$([^$\n]+)\$)\)?\s+(?:is|as|must be)(?: indeed)?"
     r"\s+(?:the|my)\s+(?:(?:final|correct|right|best)\s+)?|(?i:option|choice)\s+\(?([A-J])\)?\s+(?:is|must be)\s+)\Z"
 )
-# Of `20 * 2 = 40` the right side is the answer.
-CALCULATION = r"(?=(?:[0-9,() ]|\.[0-9])+[-+*×÷])(?:(?:[-+*/×÷0-9,() ]|\.[0-9])++=)++\s*"
+# Of `20 * 2 = 40` the right side is the answer, and of `$20 x 2 = $40`, whose signs delimit no formula.
+_OPERAND = r"[-+*/×÷0-9,() ]|\.[0-9]|(?<=[0-9] )x(?= [$0-9])"
+CALCULATION = (
+    rf"(?=(?:[0-9,() ]|\.[0-9])+[-+*×÷x])(?:(?:{_OPERAND})++=)++\s*"
+    rf"|(?:(?:{_OPERAND}|[€£]|\$(?=[0-9]))++=\s*+)++(?=[$€£][0-9])"
+)
 HEAD = re.compile(
     rf"(?i)(?:(?:{_words('head')}|\\text(?:bf)?\{{|\{{|[:=~≈,]|\\approx)\s*)*+(?:{CALCULATION})?"
     r"(?=[-−+$€£\\(\[{0-9]|(?-i:[A-HJ])\b)"
 )
 # What is said after a value.
 REMARK = re.compile(
-    r"(?<=\s)(?:because|since|which|where|as|so)\s|(?<=[\w)$}])[\s,]\s*+(?:I\s+(?:think|hope|believe|guess|am)\b|QED\b|not\b"
+    r"(?<=\s)(?:because|since|which|where|as|so)\s|(?<=[\w)$}])[\s,]\s*+(?:I\s+(?:think|hope|believe|guess|am)\b|QED\b|(?<=,\s)not\b"
     r"|[-–—→⇒]+>?\s+(?=[A-Za-z]{3})(?!(?:sin|cos|tan|log|exp|sqrt|max|min|arc)\b)"
     r"|\((?:(?:since|because|as|see|from|by|rounded|i\.e|e\.g)\b|(?!base|mod)[a-z]{3,}(?:[- ][a-z]+){0,2}\)"
     r"(?<!(?:lion|sand|cent)\)))|\[[0-9]{1,2}\]|\$?\\(?:blacksquare|square|checkmark|qed|Box)\b"

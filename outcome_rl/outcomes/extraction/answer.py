@@ -21,8 +21,8 @@ class Answer(NamedTuple):
     source: AnswerSource
 
 
-# A `$` that is not closed on its line is a currency sign.
-FORMULA = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
+# A `$` that is not closed on its line, or that the next number follows, is a currency sign.
+FORMULA = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$(?![0-9])|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 DIGIT = re.compile("[0-9]")
 BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
 NAME = r"(?<![A-Za-z\\])[A-Za-z](?:_(?:[A-Za-z0-9]|\{[A-Za-z0-9]+\}))?\s*=\s*"

@@ -16,7 +16,7 @@ _PLAIN_BOX = re.compile(r"\\(?:boxed|fbox)\s*\{\s*+([^\\{}\s](?:[^\\{}\n]*[^\\{}
 _BARE_BOX = re.compile(r"[0-9]+(?=\s|\$|\\[)\]]|[.,;]?\Z)|\\[dt]?frac(?:[0-9]{2}|(?:\{[^{}\n]{1,40}\}){2})")
 # Text allowed between boxes that form one answer: `\boxed{2}$ and $\boxed{3}`. An "or" may introduce a restatement.
 _SPACING = r"(?:[\s${}]|\\[,;:! ()\[\]]|\\q?quad|\\text)*"
-_JOINT = re.compile(rf"(?:{_SPACING}(?:[,;]|and))+{_SPACING}(?:{NAME}{_SPACING})?")
+_JOINT = re.compile(rf"(?:{_SPACING}(?:[,;，；、和]|and))+{_SPACING}(?:{NAME}{_SPACING})?")
 _NAME_BEFORE = re.compile(rf"{NAME}\Z")
 _MAX_JOINT = 40
 

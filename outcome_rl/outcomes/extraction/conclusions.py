@@ -6,7 +6,7 @@ from itertools import pairwise
 from outcome_rl.outcomes.extraction.announcements import CALCULATION, CONCLUSION
 from outcome_rl.outcomes.extraction.answer import DIGIT, NAME, SENTENCE_END, UNSETTLED, Answer, answer_at, bare, moved
 
-_VERB = r"\b(?:is|are|equals?|es|son|est|sont|é|são|ist|sind)\b|[=是为多少]|等于"
+VERB = r"\b(?:is|are|equals?|es|son|est|sont|é|são|ist|sind)\b|[=是为多少]|等于"
 _TERM = (
     r"(?:[0-9](?:[0-9,]*[0-9])?(?:\.[0-9]+|:[0-9]+(?: ?[AaPp]\.?[Mm]\b)?)?(?: [0-9]+/[0-9]+|/[0-9]+)?"
     r"|(?<= )[inkx√π](?![A-Za-z]))(?:[inkxyπ√][0-9]*(?![A-Za-z]))?(?:\^\{?[-−]?[0-9A-Za-z]+\}?|[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)?"
@@ -19,7 +19,7 @@ _QUANTITY = (
     rf"(?>[-−]?[$€£]?(?=[0-9]){_TERM}(?:\s?(?:[-+−×·*^/])\s?{_TERM})*(?:\s?\\?%)?)"
     r"(?![√π(]|\\[a-z]|\s?[-+−×·*/<>≤≥]\s?[A-Za-z(√π\\$])"
 )
-_QUANTITY_OR_VERB = re.compile(rf"{_QUANTITY}|({_VERB})")
+_QUANTITY_OR_VERB = re.compile(rf"{_QUANTITY}|({VERB})")
 # Between the quantities of a list.
 _LISTED = re.compile(rf"\s*(?:[,;]\s*(?:(?:and|or)\s+)?|(?:and|or)\s+)(?:{NAME})?")
 # `The area is 21 square units.`, `The sum of the numbers is 12.`: a value, and at most a unit behind it.
@@ -50,7 +50,7 @@ def conclusion(text: str, seen: str, of_reasoning: bool = False) -> Answer | Non
         states = of_reasoning or _STATEMENT.fullmatch(seen, start, end)
         if not states or UNSETTLED.search(seen, start, end):
             return None
-    span = _concluded(seen, start, end)
+    span = concluded(seen, start, end)
     return span and answer_at(seen, *span, "conclusion")
 
 
@@ -65,7 +65,7 @@ def _last_line(text: str) -> tuple[list[int], int]:
     return [start, *(stop.end() for stop in stops if stop.end() < end)], end
 
 
-def _concluded(text: str, start: int, end: int, needs_verb: bool = False) -> tuple[int, int] | None:
+def concluded(text: str, start: int, end: int, needs_verb: bool = False) -> tuple[int, int] | None:
     """Return the first quantity behind the last verb of a sentence, or its only one; none of a list."""
     quantities, behind = list[tuple[int, int]](), -1
     for found in _QUANTITY_OR_VERB.finditer(text, start, end):
@@ -94,5 +94,5 @@ def bold(text: str) -> Answer | None:
     begin, end = marked[0]
     if answer := bare(text[begin:end]):
         return moved(answer, begin)._replace(source="bold")
-    span = _concluded(text, begin, end, needs_verb=True)
+    span = concluded(text, begin, end, needs_verb=True)
     return answer_at(text, *span, "bold") if span else None

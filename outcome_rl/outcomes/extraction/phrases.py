@@ -5,7 +5,17 @@ from collections.abc import Iterator
 from itertools import islice
 
 from outcome_rl.outcomes.extraction import announcements as words
-from outcome_rl.outcomes.extraction.answer import FORMULA, SENTENCE_END, UNSETTLED, Answer, answer_at, bare, last_match
+from outcome_rl.outcomes.extraction.answer import (
+    DIGIT,
+    FORMULA,
+    SENTENCE_END,
+    UNSETTLED,
+    Answer,
+    answer_at,
+    bare,
+    last_match,
+)
+from outcome_rl.outcomes.extraction.conclusions import VERB, concluded
 
 _QUOTED = re.compile(r"([\"'])([^\n]{1,100}?)\s*\1")
 # A choice with its text: words without a digit; `A. 12` is read whole.
@@ -17,14 +27,18 @@ _LABEL = re.compile(
 _FORMULAS = re.compile(
     r"\$([^$\n]{1,100}(?:\$(?:\s*[,;]\s*|\s*,?\s*(?:and|or)\s+)\$[^$\n]{1,100})+)\$\s*(?:[.!。]|,?\s*respectively|\Z|\n)"
 )
-_FORMS = (_FORMULAS, FORMULA, _QUOTED, _LABEL)
+_VERDICT = re.compile(r"(?i)(yes|no|true|false)(?=[,;]\s|\s+[-–—]\s)")  # and an explanation
+_FORMS = (_FORMULAS, FORMULA, _QUOTED, _LABEL, _VERDICT)
 _CHECKED = "correct|right|verified|confirmed|valid|reasonable"
 # `not 7`, `not correct`, `wrong`; words that an answer may be, `not possible`, stay one.
 _TAKEN_BACK = re.compile(rf"(?i)not\s+(?:(?:equal to\s+)?[-+(]?[0-9$\\]|(?:what|{_CHECKED})\b)|(?:wrong|incorrect)\b")
 # It says nothing new, or continues in words ("the answer is consistent with the problem statement").
 _PROSE = re.compile(rf"(?is){_CHECKED}|not|.{{101,}}|(?!.*[0-9])(?:.*?(?<!\S)(?>\S*?[^\W\d_]{{2}})\S*+){{4}}.*")
-# A sentence in Chinese or Japanese that has one number: `答：他一共有18个苹果`, as solutions of MGSM's questions end.
-_IN_SENTENCE = re.compile(r"[^\W\d_a-zA-Z][^0-9]{0,40}[有是为要于得共剩了到约は]\s*([-−]?[0-9][0-9.,/]*)[^0-9]*")
+# A sentence, `Answer: Tom has 12 pens.`; the words before a number that change it or describe something by it; and what
+# may not stand behind it.
+_SENTENCE = re.compile(r"(?=.{0,300}\Z)(?:[A-Z][a-z'’]*\s(?=.*[a-z]{2} )|[\u3040-\u9fff])", re.DOTALL)
+_PART_OF = re.compile(r"\b(?:(?<!total )of|by|to|mod|base|from|except|minus|negative|plus|over|point|[A-Z]\w*) $")
+_BEHIND = re.compile(rf"[0-9]|{VERB}")
 
 
 def phrase(text: str) -> Answer | None:
@@ -81,11 +95,21 @@ def said(text: str, start: int) -> Answer | None:
     end = len(text) if stop is None else stop.start()
     if remark := words.REMARK.search(text, start, end):
         end = remark.start()
+    if stop and stop[0] in ".。" and (stated := _stated(text, start, end)):
+        return stated
     if closing := words.CLOSING.search(text, max(start, end - 20), end):
         end = closing.start()
-    if number := _IN_SENTENCE.fullmatch(text, start, end):
-        return answer_at(text, *number.span(1), "phrase")
     return answer_at(text, start, _balanced(text, start, end), "phrase")
+
+
+def _stated(text: str, start: int, end: int) -> Answer | None:
+    """Return the one quantity that a sentence states; none of a description, `All multiples of 6`."""
+    if not _SENTENCE.match(text, start, end) or UNSETTLED.search(text, start, end):
+        return None
+    span = concluded(text, start, end)
+    if span is None or _BEHIND.search(text, span[1], end) or _PART_OF.search(text, start, span[0]):
+        return None
+    return answer_at(text, *span, "phrase") if DIGIT.search(text, *span) else None
 
 
 _BRACKET = re.compile(r"\\?[()\[\]{}]")
@@ -111,11 +135,12 @@ def tag(text: str) -> Answer | None:
     return answer_at(text, start + len(close[0]) - 1, close.start(), "tag") if close and start >= 0 else None
 
 
-# GSM8K's mark, anywhere; `#### Step 1` is a Markdown heading. What follows begins with a number, or names it: `x = 18`.
+# GSM8K's mark, anywhere; `#### Step 1` is a Markdown heading. What follows begins with a number, names it, `x = 18`,
+# or is a choice.
 _HASH = re.compile(
     r"(?:####|^#(?= [-−]?[0-9.,]+\Z))[ \t]*+(?:[^=\n#A-Za-z]{1,60}=[ \t]*)?"
-    r"((?:[^\s#]*[0-9][^\s#]*|[^=\n#]{1,60}=[ \t]*[-−]?[0-9][0-9.,/]*)(?: [0-9]+/[0-9]+)?)"
-    r"((?:[ \t]+\(?[a-z]+\)?){0,4})[ \t`]*(?:$|(?=####))",
+    r"((?:[^\s#]*[0-9][^\s#]*|[^=\n#:]{1,60}=[ \t]*[-−]?[0-9][0-9.,/]*)(?: [0-9]+/[0-9]+)?|\(?[A-J]\)?)"
+    r"((?:[ \t]+\(?[a-z]+\)?){0,8})[.!]?[ \t`]*(?:$|(?=####))",
     re.MULTILINE,
 )
 
