@@ -5,7 +5,6 @@ the file; without these only the diversity is reported. With both, the labels of
 correctness found here: an audit of the reward that you have.
 """
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -63,13 +62,13 @@ class QuestionReport(TypedDict):
 class Report(SampleSummary):
     """`SampleSummary` of the scored questions, with the outcome rule and everything that could not be compared.
 
-    Where correctness is unknown, `pass_at_k` and `best_at_k` are empty, and `solved_fraction` is NaN.
+    Where correctness is unknown, `pass_at_k` and `best_at_k` are empty, `solved_fraction` and `majority_correct` None.
     """
 
     correctness: str  # where it comes from, in words; empty: unknown
     questions_at_k: dict[str, int]  # k -> questions with at least k samples, over which `*_at_k` are means
     majority_share: float  # mean share of a question's samples that give its most frequent answer
-    majority_correct: float  # share of questions whose most frequent answer is correct
+    majority_correct: float | None  # share of questions whose most frequent answer is correct
     remarks: list[str]  # how the file was read
     outcome_rule: str
     labelled: int  # samples of scored questions with a label in the file
@@ -153,7 +152,7 @@ def analyze_file(
             correctness="the gold answers" if judged else "the rewards or labels of the file" if labelled else "",
             questions_at_k=_questions_at_k(by_question),
             majority_share=float(np.mean([one["majority_samples"] / one["samples"] for one in by_question])),
-            majority_correct=_mean_or_nan([one["majority_correct"] for one in by_question]),
+            majority_correct=_mean_or_none([one["majority_correct"] for one in by_question]),
             remarks=file.remarks,
             outcome_rule=rule,
             labelled=num_labelled,
@@ -187,11 +186,7 @@ def _summary(scored: Sequence[_Scored]) -> SampleSummary:
     summary = summarise(
         [keys for _, keys, _ in scored], known or [np.zeros(len(keys), dtype=bool) for _, keys, _ in scored]
     )
-    return (
-        summary
-        if known
-        else SampleSummary(**{**summary, "pass_at_k": {}, "best_at_k": {}, "solved_fraction": math.nan})
-    )
+    return summary if known else SampleSummary(**{**summary, "pass_at_k": {}, "best_at_k": {}, "solved_fraction": None})
 
 
 def _question_report(question: Question, keys: NDArray[np.int64], correct: NDArray[np.bool_] | None) -> QuestionReport:
@@ -220,9 +215,9 @@ def _questions_at_k(questions: Sequence[QuestionReport]) -> dict[str, int]:
     return {str(k): sum(n >= k for n in samples) for k in ks_up_to(max(samples))}
 
 
-def _mean_or_nan(values: Sequence[bool | None]) -> float:
+def _mean_or_none(values: Sequence[bool | None]) -> float | None:
     known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else math.nan
+    return float(np.mean(known)) if known else None
 
 
 def _disagreements(scored: Sequence[_Scored]) -> list[Disagreement]:

@@ -142,7 +142,7 @@ class SampleSummary(TypedDict):
     diff_at_k: dict[str, float]
     no_answer_rate: float
     distinct_per_question: float
-    solved_fraction: float
+    solved_fraction: float | None  # None: correctness is unknown
 
 
 def summarise(keys: Sequence[ArrayLike], correct: Sequence[ArrayLike]) -> SampleSummary:

@@ -37,7 +37,10 @@ NAMES: dict[str, tuple[str, ...]] = {
         *("response", "completion", "generation", "output", "messages"),
         "choices",  # also the options of a multiple-choice question
     ),
-    "reward": ("correct", "is_correct", "exploration/correct", "correctness_math_verify", "score", "reward"),
+    "reward": (
+        *("correct", "is_correct", "symbolic_correct", "exploration/correct", "correctness_math_verify"),
+        *("score", "reward"),
+    ),
 }
 """Role -> usual names of its field; a dot leads into a struct. A list of samples comes before one sample."""
 

@@ -9,13 +9,15 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from outcome_rl.exploration.config import method_words
 from outcome_rl.files.atomic import write_text
 from outcome_rl.grpo.run.checkpoint import CHECKPOINTS, latest_checkpoint
 from outcome_rl.terminal.tables import counted, print_table
 from outcome_rl.terminal.text import printable
 from outcome_rl.tools.runs import Comparison, Run, read_run
-from outcome_rl.tools.sample_table import print_samples
+from outcome_rl.tools.sample_table import samples_table
 from outcome_rl.tools.unsolved import find_unsolved
 from outcome_rl.toy.task import ABOUT
 from outcome_rl.version import __version__
@@ -27,7 +29,7 @@ def print_summary(folder: Path) -> None:
     """Write the report of a run into its folder, and print base against trained policy and where the files are."""
     run = read_run(folder)
     if last := [row for row in run.samples if row["step"] == run.samples[-1]["step"]]:
-        print_samples(last)
+        Console(highlight=False, emoji=False).print(samples_table(last))
         if "toy:train" in run.config["data"]["train_files"]:
             print(ABOUT)
     for name, base, trained in run.comparisons:

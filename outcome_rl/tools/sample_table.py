@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich import box
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -13,8 +12,8 @@ from outcome_rl.terminal.text import on_one_line
 SHOWN_CHARS = 120  # of a text
 
 
-def print_samples(rows: Sequence[Mapping[str, Any]], console: Console | None = None) -> None:
-    """Show sample completions below their questions, with reward, count, bonus and advantage."""
+def samples_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Return a table of sample completions below their questions, with reward, count, bonus and advantage."""
     table = Table(
         title=f"samples of step {rows[0]['step']}", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
     )
@@ -33,7 +32,7 @@ def print_samples(rows: Sequence[Mapping[str, Any]], console: Console | None = N
             f"{row['bonus']:+.3f}",
             f"{row['advantage']:+.3f}",
         )
-    (console or Console(highlight=False, emoji=False)).print(table)
+    return table
 
 
 def _shortened(text: str, *, end: bool = False) -> str:

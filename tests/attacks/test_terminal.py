@@ -18,7 +18,7 @@ from outcome_rl.grpo.run.display import Display
 from outcome_rl.terminal.progress import show_progress
 from outcome_rl.terminal.tables import print_table
 from outcome_rl.terminal.text import printable
-from outcome_rl.tools.sample_table import print_samples
+from outcome_rl.tools.sample_table import samples_table
 
 TITLE = "\x1b]0;owned\x07"  # sets the title of the window
 ESCAPES = [TITLE, "\x1b[2J", "\x9b31m", "\x1b]8;;http://evil\x07click", "\x1bc", "\x08\x08\r", "\x00", "\x7f", "\ud800"]
@@ -44,10 +44,8 @@ def test_a_completion(terminal: bool) -> None:
     display.console = Console(file=io.StringIO(), force_terminal=terminal, color_system=None, width=100)
     hostile = "".join(ESCAPES)
     numbers = {"reward": 1.0, "count": 1, "bonus": 0.1, "advantage": 0.1}
-    print_samples(
-        [{"step": 1, "question": hostile, "completion": hostile, "gold": hostile, "outcome": hostile} | numbers],
-        display.console,
-    )
+    texts = dict.fromkeys(("question", "completion", "gold", "outcome"), hostile)
+    display.console.print(samples_table([{"step": 1} | texts | numbers]))
     display.say(hostile)
     output = display.console.file
     assert isinstance(output, io.StringIO)

@@ -58,7 +58,7 @@ FORMATS: dict[str, tuple[dict[str, Any], str | None, list[str | None], list[bool
         *("4", ["4", "3"], [True, False]),
     ),
     "NeMo-Skills": (
-        {"problem": "2 + 2?", "expected_answer": "4", "generation": r"\boxed{4}", "is_correct": True},
+        {"problem": "2 + 2?", "expected_answer": "4", "generation": r"\boxed{4}", "symbolic_correct": True},
         *("4", ["4"], [True]),
     ),
     "Qwen2.5-Math": (
@@ -232,6 +232,7 @@ def test_without_golds_the_rewards_or_nothing_decide(tmp_path: Path) -> None:
     assert reason == "a sample has no reward or label"
     analysis = analyze_file(write(tmp_path / "texts.jsonl", [{"prompt": "a", "samples": [r"\boxed{4}", "4", "none"]}]))
     assert (analysis.report["correctness"], analysis.report["pass_at_k"]) == ("", {})
+    json.dumps(analysis.report, allow_nan=False)  # NaN is no JSON
     assert analysis.report["diff_at_k"]["1"] > 0
     (question,) = analysis.questions
     assert (question["correct"], question["distinct"], question["majority"]) == (None, 1, "4")

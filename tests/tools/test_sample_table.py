@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from outcome_rl.tools.sample_table import print_samples
+from outcome_rl.tools.sample_table import samples_table
 
 SAMPLE = {
     "step": 6,
@@ -24,7 +24,7 @@ SAMPLE = {
 def test_samples_fit_and_show_text_as_it_is(width: int) -> None:
     output = io.StringIO()
     rows = [SAMPLE, {**SAMPLE, "outcome": None, "gold": "12345678901234567890"}]
-    print_samples(rows, Console(file=output, width=width, _environ={}))
+    Console(file=output, width=width, _environ={}).print(samples_table(rows))
     text = output.getvalue()
     assert max(map(len, text.splitlines())) <= width
     for shown in ("samples of step 6", "[bold]", "[/]", "none", "+0.050", "-1.250"):
