@@ -1,4 +1,4 @@
-"""Log-probabilities near 0 and entropies of peaked rows keep float32's relative precision, on every path.
+"""Log-probabilities near 0, entropies of peaked rows and their gradients keep float32's precision, on every path.
 
 A sum in float32 that holds the label's own term, 1, rounds the others off: log p = -4.6e-5 was wrong by 3.7e-2.
 """
@@ -44,16 +44,17 @@ def test_relative_error_of_log_probabilities_and_entropies(impl: str, dtype: tor
         found = statistics.logps_R, statistics.entropies_R
     assert relative(found[0], logps) <= 1e-6
     assert relative(found[1], entropies) <= 2e-6
-    grad, exact = ([torch.empty(0)] * 2 for _ in range(2))
-    for values, given, chosen in ((grad, logits, impl), (exact, logits.double(), "reference")):
-        leaf = given.clone().requires_grad_()
-        ones = torch.ones(R, 1)
-        call = {"labels": labels[:, None], "advantages": ones, "mask": ones.bool(), "temperature": temperature}
-        output = policy_loss(leaf[:, None], **call, token_loss="reinforce", loss_agg="token-sum", impl=chosen)
-        output.loss.backward()
-        values[:] = output.logps[:, 0], leaf.grad.gather(1, labels[:, None])[:, 0]
-    assert relative(grad[0], exact[0]) <= 1e-6
-    assert relative(grad[1], exact[1]) <= (5e-6 if dtype == torch.float32 else 8e-3)  # an ulp: see rows.test_triton
+    ones = torch.ones(R, 1)
+    call = {"labels": labels[:, None], "mask": ones.bool(), "temperature": temperature, "loss_agg": "token-sum"}
+    for term in ({"advantages": ones, "token_loss": "reinforce"}, {"advantages": 0 * ones, "entropy_coef": 1.0}):
+        grad, exact = ([torch.empty(0)] * 2 for _ in range(2))
+        for values, given, chosen in ((grad, logits, impl), (exact, logits.double(), "reference")):
+            leaf = given.clone().requires_grad_()
+            output = policy_loss(leaf[:, None], **call, **term, impl=chosen)
+            output.loss.backward()
+            values[:] = output.logps[:, 0], leaf.grad.gather(1, labels[:, None])[:, 0]
+        assert relative(grad[0], exact[0]) <= 1e-6
+        assert relative(grad[1], exact[1]) <= (5e-6 if dtype == torch.float32 else 8e-3)  # an ulp: see rows.test_triton
 
 
 @needs_native

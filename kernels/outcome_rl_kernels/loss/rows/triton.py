@@ -146,8 +146,8 @@ def _write_zeros(grad_row_ptr, whole, vocabulary, BLOCK_V: tl.constexpr, HAS_TAI
 
 @triton.jit
 def _write_gradient(
-    row_ptr, grad_row_ptr, whole, vocabulary, label, maximum, total, mean, logp, logp_grad, entropy_grad, scale,
-    inverse_temperature, BLOCK_V: tl.constexpr, HAS_TAIL: tl.constexpr,
+    row_ptr, grad_row_ptr, whole, vocabulary, label, maximum, total, mean, logp, entropy, logp_grad, entropy_grad,
+    scale, inverse_temperature, BLOCK_V: tl.constexpr, HAS_TAIL: tl.constexpr,
 ):  # fmt: skip
     """d (logp_grad * logp + entropy_grad * entropy) / d x_v, where entropy_grad may be None; may overwrite the row."""
     logp_grad = tl.where(logp == logp, logp_grad, float("nan"))  # broken logits and labels must show
@@ -156,8 +156,7 @@ def _write_gradient(
     if entropy_grad is not None:
         slope = -entropy_grad * _LN_2 * inverse_temperature / total
         constant -= slope * mean
-        label_d = (logp + tl.log(total)) / _LN_2
-        at_label += tl.exp2(label_d) * slope * (tl.maximum(label_d, _LEAST_EXPONENT) - mean)
+        at_label -= entropy_grad * inverse_temperature * tl.exp(logp) * (tl.maximum(logp, _LEAST_EXPONENT) + entropy)
     else:
         slope = None
     label = label.to(tl.int32)
@@ -247,14 +246,14 @@ def _row_gradients_kernel(
             _write_zeros(grad_row_ptr, whole, vocabulary, BLOCK_V, HAS_TAIL)
             return
     statistics_ptr += row
-    logp = tl.load(statistics_ptr)
+    logp, entropy = tl.load(statistics_ptr), tl.load(statistics_ptr + stride_statistics)
     maximum = tl.load(statistics_ptr + 2 * stride_statistics)
     total = tl.load(statistics_ptr + 3 * stride_statistics)
     mean = tl.load(statistics_ptr + 4 * stride_statistics)
     entropy_grad = tl.load(entropy_grads_ptr + row) if entropy_grads_ptr is not None else None
     _write_gradient(
         logits_ptr + row * stride_logits, grad_row_ptr, whole, vocabulary, tl.load(labels_ptr + row), maximum, total,
-        mean, logp, tl.load(logp_grads_ptr + row), entropy_grad, scale, inverse_temperature, BLOCK_V, HAS_TAIL,
+        mean, logp, entropy, tl.load(logp_grads_ptr + row), entropy_grad, scale, inverse_temperature, BLOCK_V, HAS_TAIL,
     )  # fmt: skip
 
 
@@ -342,7 +341,7 @@ def _default_loss_kernel(
             if grad_ptr is not None:
                 _write_gradient(
                     row_ptr, grad_ptr + row * stride_grad, whole, vocabulary, label, maximum, total, mean, logp,
-                    logp_grad * weight, entropy_grad, scale, inverse_temperature, BLOCK_V, HAS_TAIL,
+                    entropy, logp_grad * weight, entropy_grad, scale, inverse_temperature, BLOCK_V, HAS_TAIL,
                 )  # fmt: skip
         else:
             for i in tl.static_range(3):
