@@ -61,10 +61,16 @@ def estimate_memory(config: TrainConfig) -> MemoryEstimate:
     dtype = getattr(torch, config.model.dtype)
     path = model_path(config.model)
     shape = AutoConfig.from_pretrained(path, trust_remote_code=config.model.trust_remote_code)
-    with FakeTensorMode():
+    adapts = config.model.lora_rank > 0
+    with torch.device("meta"):  # peft moves its adapters, which fake tensors cannot
         model = AutoModelForCausalLM.from_config(shape, dtype=dtype, trust_remote_code=config.model.trust_remote_code)
         num_parameters = sum(parameter.numel() for parameter in model.parameters())
-        policy = Policy(model, tokenizer=None)
+        layers = Policy(model, tokenizer=None).layers
+        in_layers = [sum(parameter.numel() for parameter in layer.parameters()) for layer in layers]
+        adapters = add_adapters(model, config.model) if adapts else None
+    trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        policy = Policy(model.to_empty(device="cpu"), None, adapters)
         length = config.data.max_length
         batch = config.actor.ppo_micro_batch_size_per_gpu
         if config.actor.use_dynamic_bsz:
@@ -76,30 +82,22 @@ def estimate_memory(config: TrainConfig) -> MemoryEstimate:
             inputs = kept_for_backward(policy, batch, length)
             kept = inputs + (kept - inputs) // shape.num_hidden_layers  # one layer at a time is recomputed
         vocabulary, hidden = policy.head.weight.shape
-        in_layers = [sum(parameter.numel() for parameter in layer.parameters()) for layer in policy.layers]
-    trained = num_parameters
-    if config.model.lora_rank:
-        with torch.device("meta"):  # peft moves its adapters, which fake tensors cannot
-            model = AutoModelForCausalLM.from_config(shape, trust_remote_code=config.model.trust_remote_code)
-            add_adapters(model, config.model)
-        trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     size = dtype.itemsize
     responses = batch * config.data.max_response_length
     loss = (
         min(MAX_LOGITS_BYTES, responses * vocabulary * size)
         + 2 * responses * hidden * size
-        + vocabulary * hidden * FLOAT32  # the head's gradient, before it is accumulated
+        + (0 if adapts else vocabulary * hidden * FLOAT32)  # the head's gradient, before it is accumulated
     )
     weights = num_parameters * size
-    adapts = config.model.lora_rank > 0
-    adapters = trained * FLOAT32 if adapts else 0  # their own master weights, whatever the model's dtype
+    own = trained * FLOAT32 if adapts else 0  # adapters are their own master weights, whatever the model's dtype
     sharded = distributed.shards_policy(config.actor)
     processes = distributed.world_size() if sharded else 1
     masters = trained * FLOAT32 if not adapts and (sharded or dtype != torch.float32) else 0
     reference = weights if config.actor.kl_loss_coef and not adapts else 0
     offloads = config.actor.ref_param_offload
     held = [
-        Part(f"weights, {config.model.dtype}", 0 if sharded and masters else weights + adapters, "always"),
+        Part(f"weights, {config.model.dtype}", 0 if sharded and masters else weights + own, "always"),
         Part("master weights, float32", masters, "always"),
         Part("AdamW, two moments", 2 * trained * FLOAT32, "always"),
         Part("reference policy", reference, "update" if offloads else "always"),

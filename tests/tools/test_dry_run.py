@@ -12,7 +12,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from outcome_rl import Explorer
 from outcome_rl.files.jsonl import write_rows
 from outcome_rl.grpo.config.load import load_config
-from outcome_rl.grpo.config.schema import TrainConfig
+from outcome_rl.grpo.config.schema import ModelConfig, TrainConfig
+from outcome_rl.grpo.model.lora import add_adapters
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.tools import dry_run
 from outcome_rl.tools.dry_run import describe, refusals, steps_per_epoch
@@ -70,6 +71,10 @@ def test_activations(dtype: str, model: tuple[LlamaForCausalLM, Path]) -> None:
     real, folder = model
     policy = Policy(deepcopy(real).to(getattr(torch, dtype)), tokenizer=None)
     assert parts(config_of(folder, f"model.dtype={dtype}"))["activations"] == kept_for_backward(policy, 4, 12)
+    own, lora = deepcopy(real).to(getattr(torch, dtype)), ModelConfig(path=str(folder), lora_rank=2)
+    adapted = Policy(own, None, add_adapters(own, lora))  # float32 adapters read float32 copies of their inputs
+    estimated = parts(config_of(folder, f"model.dtype={dtype}", "model.lora_rank=2"))
+    assert estimated["activations"] == kept_for_backward(adapted, 4, 12)
     few = ("actor.ppo_micro_batch_size_per_gpu=64", "data.train_batch_size=1", "rollout.n=2")  # no more than there are
     assert parts(config_of(folder, f"model.dtype={dtype}", *few))["activations"] == kept_for_backward(policy, 2, 12)
 
