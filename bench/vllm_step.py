@@ -26,7 +26,7 @@ from outcome_rl.terminal.arguments import at_least_one
 
 WAYS = {
     "all weights": (),
-    "merged adapters": ("model.lora_rank=16",),
+    "merged adapters": ("model.lora_rank=16", "rollout.merge_adapters=true"),
     "adapters": ("model.lora_rank=16", "rollout.merge_adapters=false"),
     "sampling ahead": ("rollout.overlap=1",),
 }

@@ -226,10 +226,12 @@ class RolloutConfig(SamplingConfig):
         "Free vLLM's GPU memory between rollouts (its sleep mode); no effect without a GPU.",
         affects_results=False,
     )
-    merge_adapters: bool = setting(
-        True,
+    merge_adapters: bool | None = setting(
+        None,
         "With LoRA, send vLLM whole weights with the adapters merged; false sends only the adapters, which vLLM's "
-        "runtime LoRA then adds at each token.",
+        "runtime LoRA then adds at each token. Null merges float32 weights, and for rollout.servers bfloat16 ones, "
+        "whose rounding loses most of what adapters change.",
+        affects_results=False,
     )
     overlap: int = setting(
         0,

@@ -158,7 +158,7 @@ def check_engine(config: TrainConfig, *, trains: bool = True) -> type[RolloutEng
         f"rollout.tensor_model_parallel_size={rollout.tensor_model_parallel_size} shards the engine's model over GPUs, "
         f"which {name} cannot": rollout.tensor_model_parallel_size > 1 and not engine.shards_model,
         f"rollout.merge_adapters=false sends only LoRA adapters, which {name} cannot take": (
-            trains and not rollout.merge_adapters and not engine.takes_adapters
+            trains and rollout.merge_adapters is False and not engine.takes_adapters
         ),
         f"{name} with {distributed.world_size()} processes needs a GPU for each": (
             engine.needs_gpu

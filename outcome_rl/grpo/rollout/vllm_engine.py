@@ -7,6 +7,7 @@ Samples are functions of weights, prompts and seed: every response has its own s
 and sampling starts when all requests are queued, so that batches do not depend on timing.
 """
 
+import logging
 import os
 import re
 import signal
@@ -33,6 +34,7 @@ from outcome_rl.grpo.rollout.vllm_reaper import MARK, start_reaper
 from outcome_rl.grpo.types import EngineDied, Fetch, Prompts, Rollout
 from outcome_rl.sampler.vllm_kept import kept_tokens
 
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 OLDEST, NEWEST = (0, 28), (0, 33)  # 0.28 is the first whose backends all have a sender for the trainer
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM can be started with
@@ -70,7 +72,7 @@ class VllmEngine(RolloutEngine):
     @classmethod
     def check(cls, config: TrainConfig) -> None:
         check_vllm()
-        if not config.rollout.merge_adapters and (config.rollout.servers or not config.model.lora_rank):
+        if config.rollout.merge_adapters is False and (config.rollout.servers or not config.model.lora_rank):
             raise ValueError(
                 "rollout.merge_adapters=false sends LoRA adapters to a vLLM engine of this machine; it needs "
                 "model.lora_rank > 0, and no rollout.servers"
@@ -90,6 +92,13 @@ class VllmEngine(RolloutEngine):
 
     @classmethod
     def open(cls, policy: Policy, config: TrainConfig) -> RolloutEngine:
+        if config.model.lora_rank and config.model.dtype != "float32" and not sends_adapters(config):
+            logger.warning(
+                "vLLM gets %s weights with the adapters merged, whose rounding at first loses most of what these "
+                "change: it samples from nearly the initial model. Use an engine of this machine with "
+                "rollout.merge_adapters=false, or model.dtype=float32",
+                config.model.dtype,
+            )
         if not config.rollout.servers:
             return cls(policy, config)
         from outcome_rl.grpo.rollout.vllm_servers import ServersEngine
@@ -284,7 +293,10 @@ def _logps_and_kept(flat: Any, sampling: SamplingConfig) -> tuple[list[float], l
 
 
 def sends_adapters(config: TrainConfig) -> bool:
-    return config.model.lora_rank > 0 and not config.rollout.merge_adapters
+    """Return whether vLLM gets only the adapters, of a model whose dtype is chosen; see `rollout.merge_adapters`."""
+    rollout, model = config.rollout, config.model
+    merges = bool(rollout.servers) or model.dtype == "float32"
+    return model.lora_rank > 0 and not (merges if rollout.merge_adapters is None else rollout.merge_adapters)
 
 
 def _carrier(policy: Policy, config: TrainConfig) -> torch.device:

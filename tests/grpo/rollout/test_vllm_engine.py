@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 from outcome_rl.grpo.config.schema import ModelConfig, RolloutConfig, SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout import handover, vllm_engine
+from outcome_rl.grpo.rollout import handover, vllm_engine, vllm_servers
 from outcome_rl.grpo.rollout.handover import Handover, kept_limit_of
 from outcome_rl.grpo.rollout.sampling import warper
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
@@ -64,6 +64,36 @@ def test_a_sharded_vllm_needs_its_gpus_and_one_trainer(
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(ValueError, match=r"=2 needs as many GPUs; this process sees 1"):
         VllmEngine.check(config)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sends", "warns"),
+    [
+        (("model.dtype=bfloat16",), True, False),
+        (("model.dtype=float32",), False, False),  # merging loses nothing there
+        (("model.dtype=float32", "rollout.merge_adapters=false"), True, False),
+        (("model.dtype=bfloat16", "rollout.merge_adapters=true"), False, True),
+        (("model.dtype=bfloat16", "rollout.servers=[http://one:8000]"), False, True),
+        (("model.dtype=bfloat16", "model.lora_rank=0"), False, False),
+    ],
+)
+def test_adapters_are_not_rounded_away(
+    settings: tuple[str, ...],
+    sends: bool,
+    warns: bool,
+    small_config: MakeConfig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    config = small_config(tmp_path, "rollout.engine=vllm", "model.lora_rank=4", *settings)
+    assert vllm_engine.sends_adapters(config) == sends
+    monkeypatch.setattr(vllm_engine, "check_vllm", lambda: None)
+    VllmEngine.check(config)
+    monkeypatch.setattr(VllmEngine, "__init__", lambda *_: None)
+    monkeypatch.setattr(vllm_servers, "ServersEngine", lambda *_: None)
+    VllmEngine.open(None, config)  # type: ignore[arg-type]
+    assert ("samples from nearly the initial model" in caplog.text) == warns
 
 
 @dataclass
