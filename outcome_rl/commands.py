@@ -324,7 +324,7 @@ def hard_set(
         "--per-question",
         type=Path,
         metavar="OUT",
-        help="write samples, correct samples, different answers and majority of each question, as JSON lines or .csv",
+        help="write prompt, samples, correct ones, different answers and majority of each question: JSON lines or .csv",
     ),
     argument(
         "--json",

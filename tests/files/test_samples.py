@@ -236,6 +236,9 @@ def test_without_golds_the_rewards_or_nothing_decide(tmp_path: Path) -> None:
     assert analysis.report["diff_at_k"]["1"] > 0
     (question,) = analysis.questions
     assert (question["correct"], question["distinct"], question["majority"]) == (None, 1, "4")
+    assert question["prompt"] == "a"  # its id, a hash, tells nobody which question it is
+    chat = analyze_file(write(tmp_path / "chat.jsonl", [{"prompt": CHAT, "completion": ASSISTANT}])).questions
+    assert chat[0]["prompt"] == "2 + 2?"
 
 
 def test_before_and_after_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
