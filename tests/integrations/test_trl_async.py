@@ -90,6 +90,17 @@ def test_ids_and_rewards_in_place_of_golds() -> None:
     assert loop.explorer.solved["q1"]
 
 
+def test_an_environment_with_several_prompts_needs_ids() -> None:
+    """Their hashes would make a question, and a group, of each sample, whose advantages are all 0."""
+    loop, played = Loop(), group(r"\boxed{4}", r"\boxed{5}", answer="4", id="q1")
+    played.prompts[1] = [{"role": "user", "content": "2 + 2? Go on."}]
+    with pytest.raises(ValueError, match="id_key must name a column of stable ids"):
+        asyncio.run(loop._score_group(played))
+    loop.id_key = "id"
+    first, second = asyncio.run(loop._score_group(played))
+    assert first.advantage > 0 > second.advantage
+
+
 def test_trl_starts_the_loop_that_is_named() -> None:
     assert worker.AsyncRolloutWorker._loop_cls is worker._AsyncRolloutLoop
     assert inspect.iscoroutinefunction(worker._AsyncRolloutLoop._score_group)

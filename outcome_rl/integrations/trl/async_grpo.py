@@ -48,7 +48,7 @@ class ExplorationMixin:
         """Score and count the conversations of a group; one without a reward keeps TRL's advantage 0, uncounted.
 
         Raises:
-            ValueError: some rows have a gold answer and others none, or a row lacks its id.
+            ValueError: some rows have a gold answer and others none, a row lacks its id, or a group has several.
         """
         samples: list[Any] = await cast(Any, super())._score_group(group)
         rows = [number for number, sequences in enumerate(group.completions_sequences) for _ in sequences]
@@ -73,8 +73,14 @@ class ExplorationMixin:
         origin = id_source(self.id_key, within_source="data_source" in examples[0])
         columns = Columns(self.id_key or None, self.answer_key, origin)
         golds, prompts = [one.get(self.answer_key) for one in examples], [one["prompt"] for one in examples]
+        ids = [columns.id(example) for example in examples]
+        if len({*ids}) > 1:
+            raise ValueError(
+                "id_key must name a column of stable ids, because the environment makes several prompts of a question; "
+                f"got {len({*ids})} in a group of {len(ids)}"
+            )
         batch = Batch(
-            [columns.id(example) for example in examples],
+            ids,
             [_reply(group.completions[row]) for row in chosen],
             golds_of_all(self.explorer, golds, self.answer_key, prompts),
             rewards,
