@@ -121,16 +121,22 @@ class ExplorationConfig:
         """Return a new kind of outcomes with these settings.
 
         Raises:
-            TypeError, ValueError: a named function cannot be imported, or does not take two arguments.
+            TypeError, ValueError: a named function cannot be imported or does not take two arguments, or `is_correct`
+                or `equivalence` is for another kind.
         """
         found = load_function(NAMED.get(self.outcome, self.outcome)) if isinstance(self.outcome, str) else self.outcome
+        by_pairs = self.equivalence != "canonical"
+        if by_pairs and found is not OutcomeMatcher:
+            raise ValueError(
+                f"equivalence={self.equivalence!r} compares the answers of outcome='math'; got {self.outcome!r}. Leave "
+                "it out, and return equal values for equal outcomes"
+            )
         if not (isinstance(found, type) and issubclass(found, OutcomeKind)):
             return FunctionMatcher(self.outcome, self.is_correct or None)
         if self.is_correct:
             raise ValueError(
                 f"is_correct needs an outcome function, whose values it takes; got outcome={self.outcome!r}"
             )
-        by_pairs = found is OutcomeMatcher and self.equivalence != "canonical"
         return (EquivalenceMatcher if by_pairs else found).from_settings(self)
 
     @classmethod

@@ -54,6 +54,12 @@ def test_a_function_that_must_be_awaited_is_refused(setting: dict[str, Any]) -> 
         Explorer(**setting)
 
 
+@pytest.mark.parametrize("outcome", ["given", functions.length])
+def test_a_comparison_that_no_outcome_would_see_is_refused(outcome: Any) -> None:
+    with pytest.raises(ValueError, match="compares the answers of outcome='math'"):
+        Explorer(outcome=outcome, equivalence=lambda a, b: True)
+
+
 @pytest.mark.parametrize("ids", [np.array([0, 1, 0, 1]), torch.tensor([0, 1, 0, 1]), [*torch.tensor([0, 1, 0, 1])]])
 def test_groups_may_be_numbers_of_a_library(ids: Any) -> None:
     scored = Explorer(bonus="ucb").score(["q"] * 4, ["a"] * 4, ["1"] * 4, group_ids=ids)
