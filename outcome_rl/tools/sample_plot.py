@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from outcome_rl.analyze import Report
-from outcome_rl.tools.charts import Line, Panel, png
+from outcome_rl.tools.charts import PALETTE, STYLES, Line, Panel, png
 from outcome_rl.tools.sample_report import short_names
 
 TITLES = {"pass_at_k": "pass@k", "diff_at_k": "diff@k: different answers in k samples"}
@@ -20,6 +20,9 @@ def plot_reports(reports: Mapping[str, Report], path: Path) -> None:
             for name, report in reports.items()
         }
         if any(curves.values()):
-            lines = [Line(points, index, label=labels[index]) for index, points in enumerate(curves.values())]
+            lines = [
+                Line(points, index, STYLES[index // len(PALETTE) % len(STYLES)], labels[index])
+                for index, points in enumerate(curves.values())
+            ]
             panels.append(Panel(title, "k samples", lines, rate=metric == "pass_at_k", over_k=True))
     png(panels, path)
