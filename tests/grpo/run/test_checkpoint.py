@@ -160,6 +160,9 @@ def test_a_checkpoint_removed_by_hand_is_not_the_best(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, 2, fill_with("two"), keep=1)
     mark_best(tmp_path, {"pass@1": (1, 0.9), "pass@8": (2, 0.5)})
     assert list(read_best(tmp_path)) == ["pass@8"]
+    shutil.rmtree(tmp_path / "global_step_2")
+    mark_best(tmp_path, {"pass@8": (2, 0.5)})
+    assert read_best(tmp_path) == {}
 
 
 def test_a_model_is_found_by_run_checkpoint_or_folder(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,6 +180,19 @@ def test_a_run_without_a_checkpoint_has_no_model(finished: Path, tmp_path: Path)
     (tmp_path / "config.yaml").write_text((finished / "config.yaml").read_text())
     with pytest.raises(ValueError, match="is a run without a checkpoint, so it holds no model yet"):
         find_model(str(tmp_path))
+
+
+@pytest.mark.parametrize("what", ["a checkpoint", "a row"])
+def test_a_run_is_continued_unless_that_is_disabled(what: str, tmp_path: Path) -> None:
+    config = load_config("toy", [f"trainer.default_local_dir={tmp_path}", "trainer.resume_mode=disable"])
+    assert find_run(config) == (None, False)
+    if what == "a row":
+        config.run_dir.mkdir()
+        (config.run_dir / "metrics.jsonl").write_text("{}\n")
+    else:
+        write_checkpoint(config.run_dir / "checkpoints", 2, fill_with("two"), keep=1)
+    with pytest.raises(ValueError, match="already holds a run"):
+        find_run(config)
 
 
 @pytest.mark.parametrize("setting", ["default_local_dir", "experiment_name"])
