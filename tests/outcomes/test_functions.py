@@ -1,7 +1,7 @@
 """Outcome functions: canonical values, names and versions, failures, batches."""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -95,12 +95,10 @@ def test_exceptions_are_outcomes_of_their_responses() -> None:
 def test_batched_functions_see_the_whole_call() -> None:
     assert outcome_functions.ranks.call(["bb", "a", "bb"], [{}] * 3) == [found(rank, 0) for rank in (1, 0, 1)]
 
-    @outcome_function(batched=True)
-    def short(responses: Sequence[str], examples: Sequence[Mapping[str, Any]]) -> list[int]:
-        return [1]
-
-    with pytest.raises(ValueError, match="must return a list of 2 outcomes"):
-        short.call(["a", "b"], [{}] * 2)
+    for results, got in (([1], "1"), ({1, 2}, "a set"), ({"a": 1, "b": 2}, "a dict"), ("ab", "a str")):
+        short = outcome_function(name="short", batched=True)(lambda responses, examples, results=results: results)
+        with pytest.raises(ValueError, match=f"must return a list of 2 outcomes, .*; got {got}"):
+            short.call(["a", "b"], [{}] * 2)
 
 
 class Rule:

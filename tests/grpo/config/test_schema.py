@@ -49,10 +49,28 @@ def test_the_length_identifies_a_run_if_the_learning_rate_depends_on_it(schedule
 
 
 def test_the_settings_of_the_loss_are_its_arguments() -> None:
-    config = load_config("toy", ["actor.kl_loss_coef=0.5", "actor.loss_mode=gspo", "rollout.temperature=0.7"])
-    assert (config.loss_settings["beta"], config.loss_settings["temperature"]) == (0.5, 0.7)
-    assert config.loss_settings["token_loss"] == "gspo"
+    numbers = ["kl_loss_coef=0.5", "clip_ratio_low=0.1", "clip_ratio_high=0.3", "clip_ratio_c=4", "entropy_coeff=0.01"]
+    names = ["kl_loss_type=k2", "loss_mode=gspo", "loss_agg_mode=seq-mean-token-mean"]
+    others = ["rollout.temperature=0.7", "exploration.answer_mask_mode=all"]
+    config = load_config("toy", [f"actor.{setting}" for setting in numbers + names] + others)
+    assert config.loss_settings == {
+        "answer_mask_mode": "all",
+        "temperature": 0.7,
+        "beta": 0.5,
+        "kl_penalty": "k2",
+        "epsilon_low": 0.1,
+        "epsilon_high": 0.3,
+        "delta": 4,
+        "token_loss": "gspo",
+        "loss_agg": "seq-mean-token-mean",
+        "entropy_coef": 0.01,
+    }
     LinearPolicyLoss(**config.loss_settings)
+
+
+def test_steps_are_counted_in_epochs_unless_their_number_is_given() -> None:
+    assert load_config("toy", ["trainer.total_training_steps=7"]).total_steps(5) == 7
+    assert load_config("toy", ["trainer.total_training_steps=null", "trainer.total_epochs=3"]).total_steps(5) == 15
 
 
 @pytest.mark.parametrize(

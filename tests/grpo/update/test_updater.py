@@ -240,6 +240,12 @@ def test_the_schedule_is_followed(schedule: str, base: Policy, batch: list[Sampl
     assert [updater.step(batch)["actor/lr"] for _ in range(4)] == pytest.approx([0.0, LR / 2, LR, LR])
 
 
+def test_the_optimizer_has_its_settings(shared_policy: Policy, make_config: MakeConfig) -> None:
+    config = make_config("actor.optim.betas=[0.8,0.95]", "actor.optim.weight_decay=0.1")
+    [group] = Updater(clone(shared_policy), config, total_steps=2).optimizer.param_groups
+    assert (group["lr"], tuple(group["betas"]), group["weight_decay"]) == (LR, (0.8, 0.95), 0.1)
+
+
 def test_updates_let_a_warning_be_shown_once(base: Policy, batch: list[Sample], make_config: MakeConfig) -> None:
     updater = Updater(clone(base), make_config(), total_steps=5)
     updater.step(batch)
