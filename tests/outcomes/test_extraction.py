@@ -146,6 +146,9 @@ GENERATIONS = Path(__file__).resolve().parents[3] / "shared" / "data" / "generat
         ("Answer: Player 1 wins.", "Player 1 wins", "phrase"),
         ("Answer: The sum of both is negative 3.", "The sum of both is negative 3", "phrase"),
         ("Answer: Tom has no more than 12 pens.", "Tom has no more than 12 pens", "phrase"),
+        ("Answer: Tom has 12 more pens than Ann.", "12", "phrase"),
+        ("Answer: Tom has 12 more than Ann.", "Tom has 12 more than Ann", "phrase"),
+        ("Answer: Tom has 2 dozen pens.", "Tom has 2 dozen pens", "phrase"),
         ("Answer: It does not.", "It does not", "phrase"),
         # Signs of currency delimit no formula.
         ("The answer is $220 - $180 = $40.", "$40", "phrase"),
@@ -157,6 +160,11 @@ GENERATIONS = Path(__file__).resolve().parents[3] / "shared" / "data" / "generat
         ("So our selection is option C. #### C ", "C", "hash"),
         ("#### Answer: 12 * 2 = 24 hours", "24 hours", "phrase"),
         (r"\boxed{2}，\boxed{3}", r"\boxed{2}，\boxed{3}", "boxed"),
+        (
+            r"$\theta = \boxed{\frac\pi2}$，$f\left(\frac{\pi}{2}\right) = \boxed{3}$",
+            r"\theta = \boxed{\frac\pi2}$，$f\left(\frac{\pi}{2}\right) = \boxed{3}",
+            "boxed",
+        ),
     ],
 )
 def test_rules(response: str, text: str, source: str) -> None:

@@ -25,14 +25,19 @@ class Answer(NamedTuple):
 FORMULA = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$(?![0-9])|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 DIGIT = re.compile("[0-9]")
 BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
-NAME = r"(?<![A-Za-z\\])[A-Za-z](?:_(?:[A-Za-z0-9]|\{[A-Za-z0-9]+\}))?\s*=\s*"
+# `x_1 = `, `\theta = `, `f(2) = `
+NAME = (
+    r"(?<![A-Za-z\\])(?:\\[A-Za-z]+|[A-Za-z])(?:_(?:[A-Za-z0-9]|\{[A-Za-z0-9]+\}))?"
+    r"(?:(?:\\!|\\left)*\([^()=\n]{1,30}\))?\s*=\s*"
+)
 # The search for a set is fast, and then it is seen what stands around.
 SENTENCE_END = re.compile(r"[\n.!?。！？।۔<](?:(?<=[\n。！？।۔])|(?<=[.!?])(?=\s|$)|(?<=<)[|｜])")
 # Words by which a number is not the answer: they plan, limit, deny or change it, or give a step.
+SCALES = r"dozens?|hundred|score|times|(?:thousand|[mbtr]+illion|lakh|crore)s?"
 UNSETTLED = re.compile(
     r"(?i)\b(?:if|when|not|never|no|false|wrong|incorrect|mistake|guess|plan|task|goal|trick|approach|step|first|next|options?"
-    r"|choices?|cases?|problem|question|equation|given|known|example|half|twice|double|triple|dozens?|hundred|score|times"
-    r"|(?:thousand|[mbtr]+illion|lakh|crore)s?|more|less|than|fewer|least|most|between|(?<![0-9] )squared?|cubed?|root"
+    rf"|choices?|cases?|problem|question|equation|given|known|example|half|twice|double|triple|{SCALES}"
+    r"|more|less|than|fewer|least|most|between|(?<![0-9] )squared?|cubed?|root"
     r"|logarithm|inverse|percent|about|nearly|almost)\b|n't\b"
 )
 SPECIAL_TOKEN = re.compile(r"<[|｜][^<>\n]{1,40}[|｜]>|</?s>|<(?:eos|bos|pad|unk|(?:end|start)_of_turn)>")

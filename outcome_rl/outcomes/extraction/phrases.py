@@ -8,6 +8,7 @@ from outcome_rl.outcomes.extraction import announcements as words
 from outcome_rl.outcomes.extraction.answer import (
     DIGIT,
     FORMULA,
+    SCALES,
     SENTENCE_END,
     UNSETTLED,
     Answer,
@@ -38,7 +39,7 @@ _PROSE = re.compile(rf"(?is){_CHECKED}|not|.{{101,}}|(?!.*[0-9])(?:.*?(?<!\S)(?>
 # may not stand behind it.
 _SENTENCE = re.compile(r"(?=.{0,300}\Z)(?:[A-Z][a-z'’]*\s(?=.*[a-z]{2} )|[\u3040-\u9fff])", re.DOTALL)
 _PART_OF = re.compile(r"\b(?:(?<!total )of|by|to|mod|base|from|except|minus|negative|plus|over|point|[A-Z]\w*) $")
-_BEHIND = re.compile(rf"[0-9]|{VERB}")
+_BEHIND = re.compile(rf"[0-9]|{VERB}|^ (?:(?:more|less|fewer) than|or|squared|cubed|percent|{SCALES})\b")
 
 
 def phrase(text: str) -> Answer | None:
@@ -104,12 +105,11 @@ def said(text: str, start: int) -> Answer | None:
 
 def _stated(text: str, start: int, end: int) -> Answer | None:
     """Return the one quantity that a sentence states; none of a description, `All multiples of 6`."""
-    if not _SENTENCE.match(text, start, end) or UNSETTLED.search(text, start, end):
+    span = concluded(text, start, end) if _SENTENCE.match(text, start, end) else None
+    if span is None or not DIGIT.search(text, *span):
         return None
-    span = concluded(text, start, end)
-    if span is None or _BEHIND.search(text, span[1], end) or _PART_OF.search(text, start, span[0]):
-        return None
-    return answer_at(text, *span, "phrase") if DIGIT.search(text, *span) else None
+    changed = UNSETTLED.search(text, start, span[0]) or _PART_OF.search(text, start, span[0])
+    return None if changed or _BEHIND.search(text[span[1] : end]) else answer_at(text, *span, "phrase")
 
 
 _BRACKET = re.compile(r"\\?[()\[\]{}]")
