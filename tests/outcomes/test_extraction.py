@@ -44,7 +44,7 @@ GENERATIONS = Path(__file__).resolve().parents[3] / "shared" / "data" / "generat
         (r"<|channel|>analysis<|message|>\boxed{3}<|end|><|channel|>final<|message|>The answer is 6.", "6", "phrase"),
         (r"<think>so \boxed{3}</think> I am done.", "3", "boxed"),  # nothing follows that has an answer
         (r"<think>so \boxed{3}</think>", "3", "boxed"),
-        (r"<think>so \boxed{3}</think> **$x = 10$.**<|im_end|>", "x = 10", "bold"),
+        (r"<think>so \boxed{3}</think> **$x = 10$.**<|im_end|>", "x = 10", "line"),
         ("<think>so \\boxed{3}</think>\n\n$$\n\\frac12\n$$\n", r"\frac12", "line"),
         (r"<think>so \boxed{3}</think> 10 cm", "10 cm", "line"),
         (r"<think>so \boxed{3}</think> (C)", "(C)", "line"),
@@ -100,8 +100,7 @@ GENERATIONS = Path(__file__).resolve().parents[3] / "shared" / "data" / "generat
         ("The answer is $x = 1$ and $y = 2$.", "x = 1$ and $y = 2", "phrase"),
         ("The answer is $12$, and $3$ is left.", "12", "phrase"),
         ("The answers are (1, 2) and (3, 4).", "(1, 2) and (3, 4)", "phrase"),
-        # Bold type in the last line, and a number that is the whole response.
-        ("We add.\n**There are 26 pieces in total.**", "26", "bold"),
+        # A choice, a formula or a number that is the whole response.
         ("**(C)**", "(C)", "line"),
         (r"$\frac12$", r"\frac12", "line"),
         # Other words.

@@ -5,7 +5,7 @@ from collections import deque
 from string import whitespace
 from typing import Literal, NamedTuple
 
-AnswerSource = Literal["boxed", "tag", "hash", "phrase", "conclusion", "line", "bold", "given", "function"]
+AnswerSource = Literal["boxed", "tag", "hash", "phrase", "conclusion", "line", "given", "function"]
 
 
 class Answer(NamedTuple):

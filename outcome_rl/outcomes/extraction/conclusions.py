@@ -1,10 +1,10 @@
-"""Answers in the last sentence: a conclusion, "Therefore ... is 42.", a statement, "The sum is 42.", or bold type."""
+"""Answers in the last sentence: a conclusion, "Therefore ... is 42.", or a statement, "The sum is 42."."""
 
 import re
 from itertools import pairwise
 
 from outcome_rl.outcomes.extraction.announcements import CALCULATION, CONCLUSION
-from outcome_rl.outcomes.extraction.answer import DIGIT, NAME, SENTENCE_END, UNSETTLED, Answer, answer_at, bare, moved
+from outcome_rl.outcomes.extraction.answer import DIGIT, NAME, SENTENCE_END, UNSETTLED, Answer, answer_at
 
 VERB = r"\b(?:is|are|equals?|es|son|est|sont|é|são|ist|sind)\b|[=是为多少]|等于"
 _TERM = (
@@ -65,7 +65,7 @@ def _last_line(text: str) -> tuple[list[int], int]:
     return [start, *(stop.end() for stop in stops if stop.end() < end)], end
 
 
-def concluded(text: str, start: int, end: int, needs_verb: bool = False) -> tuple[int, int] | None:
+def concluded(text: str, start: int, end: int) -> tuple[int, int] | None:
     """Return the first quantity behind the last verb of a sentence, or its only one; none of a list."""
     quantities, behind = list[tuple[int, int]](), -1
     for found in _QUANTITY_OR_VERB.finditer(text, start, end):
@@ -74,25 +74,9 @@ def concluded(text: str, start: int, end: int, needs_verb: bool = False) -> tupl
         else:
             quantities.append(found.span())
     if not 0 <= behind < len(quantities):
-        if len(quantities) != 1 or (needs_verb and behind < 0):
+        if len(quantities) != 1:
             return None
         behind = 0
     beside = pairwise(quantities[max(0, behind - 1) : behind + 2])
     is_listed = any(_LISTED.fullmatch(text, one[1], other[0]) for one, other in beside)
     return None if is_listed else quantities[behind]
-
-
-_BOLD = re.compile(r"\*\*([^*\n]{0,99}[^*\n:])\*\*(?!:)")
-
-
-def bold(text: str) -> Answer | None:
-    """Read the one quantity in bold type of a last line that says no more: `**12**`, `It takes **5 hours**.`."""
-    start = text.rfind("\n") + 1
-    marked = [match.span(1) for match in _BOLD.finditer(text, start) if DIGIT.search(match[1])]
-    if len(marked) != 1 or len(text) - start > _MAX_CONCLUSION or not _STOP.match(text, len(text) - 1):
-        return None
-    begin, end = marked[0]
-    if answer := bare(text[begin:end]):
-        return moved(answer, begin)._replace(source="bold")
-    span = concluded(text, begin, end, needs_verb=True)
-    return answer_at(text, *span, "bold") if span else None

@@ -11,7 +11,7 @@ from itertools import islice
 
 from outcome_rl.outcomes.extraction.answer import BOX, SENTENCE_END, Answer, bare, last_match, moved
 from outcome_rl.outcomes.extraction.boxes import EMPTY_BOX, last_box
-from outcome_rl.outcomes.extraction.conclusions import bold, conclusion
+from outcome_rl.outcomes.extraction.conclusions import conclusion
 from outcome_rl.outcomes.extraction.phrases import alone, hash_mark, phrase, result, tag
 from outcome_rl.outcomes.extraction.view import blank, view
 
@@ -30,8 +30,8 @@ def extract_answer(response: str) -> Answer | None:
         may be only the answer, such as `10`, or, if none applies there, to all of the last `MAX_CHARS` characters: the
         last complete non-empty `\\boxed{...}` / `\\fbox{...}`, or the last few of them if a comma or an `and` joins
         them; `<answer>...</answer>`; `#### 42`; what follows a heading "Final Answer"; "the answer is ..." / "Answer:
-        ..."; a last line `A: 42`; a last sentence "Therefore ... is 42." or `The area is 42.`; bold type in the last
-        line; a number that is the whole response.
+        ..."; a last line `A: 42`; a last sentence "Therefore ... is 42." or `The area is 42.`; a number that is
+        the whole response.
         A response ends where the model goes on with another question or turn (`Question: ...`, `<|im_end|>`) behind
         its answer. Where no box is complete and non-empty, the other rules read the sentences before the one in which
         a box was cut off.
@@ -71,7 +71,7 @@ def _answer_of_turn(text: str) -> Answer | None:
     start, held = thought, None
     for question in islice(_NEXT_QUESTION.finditer(text, thought), _MAX_TURNS):
         answer = _read(text, start, question.start(), thought)
-        if answer and answer.source not in ("conclusion", "bold"):  # which may take a step on the way for the answer
+        if answer and answer.source != "conclusion":  # which may take a step on the way for the answer
             return answer
         start, held = question.end(), held or answer
     return _read(text, thought, len(text), thought) or (_read(text, 0, len(text), 0) if thought else None) or held
@@ -98,7 +98,6 @@ def _answers(text: str, is_final: bool) -> Iterator[Answer | None]:
     yield phrase(seen)
     yield result(seen)
     yield conclusion(text, seen)
-    yield bold(text)
     yield alone(seen)
     if is_final:
         yield bare(seen)
