@@ -4,7 +4,6 @@ Triton's run on the GPU where there is one, else interpreted.
 """
 
 import math
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -29,13 +28,14 @@ MARKS = {
 }
 
 
-def kernels_and_dtypes() -> Iterator[object]:
-    for impl, marks in MARKS.items():
-        for dtype in (torch.float32, *HALVES[impl]):
-            yield pytest.param(impl, dtype, marks=marks, id=f"{impl}-{dtype}".replace("torch.", ""))
-
-
-of_all_kernels = pytest.mark.parametrize(("impl", "dtype"), kernels_and_dtypes())
+of_all_kernels = pytest.mark.parametrize(
+    ("impl", "dtype"),
+    [
+        pytest.param(impl, dtype, marks=marks, id=f"{impl}-{dtype}".replace("torch.", ""))
+        for impl, marks in MARKS.items()
+        for dtype in (torch.float32, *HALVES[impl])
+    ],
+)
 
 
 def both_passes(
