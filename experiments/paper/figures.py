@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from PIL import Image  # matplotlib needs it too
 
 from experiments.paper.measures import BASE, BASE16, Results, evaluations
-from experiments.paper.plan import ABLATIONS, ESTIMATORS, GENTLE, SUMS, Cell
+from experiments.paper.plan import ABLATIONS, ESTIMATORS, GENTLE, SAMPLED, SUMS, Cell
 from experiments.paper.runs import TEST
 from experiments.paper.tables import label
 
@@ -25,6 +25,7 @@ COLOURS = {
     "ucb_con+batch": "#222222",
     "none@16": "#e8a5ad",
     **{name: f"C{index}" for index, name in enumerate((*ESTIMATORS, *SUMS, *GENTLE, *ABLATIONS))},
+    **dict(zip(SAMPLED, ("#e9a03b", "#0b6e99"), strict=True)),
 }
 
 

@@ -11,7 +11,9 @@ from reproduce_records import PLAN, records
 
 from experiments.claims import CLAIMS
 from experiments.paper.__main__ import main
+from experiments.paper.figures import COLOURS
 from experiments.paper.measures import BASE, Results, final
+from experiments.paper.plan import PLANS
 from experiments.paper.report import compose
 from experiments.paper.tables import common_unsolved
 from outcome_rl.tools.verdicts import estimate
@@ -24,6 +26,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     result = invoke(main, "quick", "--report", "--out", folder)
     assert result.exit_code == 0, result.stderr
     return folder
+
+
+def test_every_method_of_a_plan_has_a_colour() -> None:
+    """A study ended without its report, for want of one."""
+    assert {method for plan in PLANS.values() for method in (*plan.methods, *plan.ablations)} <= COLOURS.keys()
 
 
 def test_every_claim_has_a_row_with_a_verdict(folder: Path) -> None:
