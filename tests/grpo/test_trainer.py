@@ -131,6 +131,7 @@ def test_the_seed_changes_the_run(finished: Path, small_config: MakeConfig, tmp_
     config = small_config(tmp_path, "trainer.seed=1", "trainer.total_training_steps=2")
     train(config)
     assert rows(config.run_dir, "metrics") != rows(finished, "metrics")[:2]
+    assert rows(config.run_dir, "evaluations")[0] != rows(finished, "evaluations")[0]  # of the same policy
 
 
 REWARD = "def length(response, example):\n    return -float(len(response)) - 0.001 * len(example['problem'])\n"
@@ -140,7 +141,7 @@ def test_the_users_reward_shapes_advantages_and_leaves_outcomes_alone(small_conf
     (tmp_path / "rewards.py").write_text(REWARD)
     own = (f"reward.function={tmp_path / 'rewards.py'}:length", "trainer.total_training_steps=1", "rollout.n=8")
     own += ("exploration.adv_estimator=grpo",)  # maxrl takes no negative rewards
-    config = small_config(tmp_path, *own, "trainer.test_freq=1", "trainer.log_generations=8")
+    config = small_config(tmp_path, *own)
     trainer = Trainer(build(config))
     try:
         collected, row = trainer.train_step()
@@ -160,12 +161,16 @@ def test_the_users_reward_shapes_advantages_and_leaves_outcomes_alone(small_conf
 
 
 def test_every_response_is_kept_for_analyze(small_config: MakeConfig, tmp_path: Path) -> None:
-    config = small_config(tmp_path, f"trainer.rollout_data_dir={tmp_path / 'kept'}", "trainer.total_training_steps=2")
+    few = ("trainer.total_training_steps=3", "trainer.log_generations=3", "rollout.val_kwargs.n=2")
+    config = small_config(tmp_path, f"trainer.rollout_data_dir={tmp_path / 'kept'}", *few)
     train(config)
+    assert [row["step"] for row in rows(config.run_dir, "samples")] == [2] * 3 + [3] * 3  # the last step too
+    assert (config.run_dir / "checkpoints" / "global_step_3").is_dir()
+    assert {row["n_samples"] for row in rows(config.run_dir, "evaluations")} == {2 * 8}
     n, questions = config.rollout.n, config.data.train_batch_size
-    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["1.jsonl", "2.jsonl"]
+    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["1.jsonl", "2.jsonl", "3.jsonl"]
     metrics = {row["step"]: row for row in rows(config.run_dir, "metrics")}
-    for step in (1, 2):
+    for step in (1, 2, 3):
         report = analyze_file(tmp_path / "kept" / f"{step}.jsonl").report
         assert (report["n_questions"], report["n_samples"]) == (questions, questions * n)
         assert report["pass_at_k"]["1"] == pytest.approx(metrics[step]["outcomes/correct_rate"])
@@ -209,7 +214,8 @@ def test_an_update_that_is_not_finite_is_skipped_and_counted(
     small_config: MakeConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     bare = ["data.val_files=[]", "data.test_files=[]", "trainer.total_training_steps=5", "trainer.save_freq=1"]
-    config = small_config(tmp_path, *bare, "trainer.max_ckpt_to_keep=5")
+    more = ("trainer.max_ckpt_to_keep=5", "trainer.max_skipped_updates=1", "trainer.entropy_freq=3")
+    config = small_config(tmp_path, *bare, *more, "actor.kl_loss_coef=0")
     trainer = Trainer(build(config))
     Poison(trainer, (2, 4))
     trainer.run()
@@ -217,6 +223,7 @@ def test_an_update_that_is_not_finite_is_skipped_and_counted(
     metrics = rows(config.run_dir, "metrics")
     assert [row["actor/skipped_updates"] for row in metrics] == [0, 1, 1, 2, 2]
     assert ["actor/loss" in row for row in metrics] == [True, False, True, False, True]
+    assert ["entropy/all" in row for row in metrics] == [True, False, True, False, False]
     assert (
         sum(
             "the rest of the update is skipped, because the gradient is not finite" in message
