@@ -162,6 +162,7 @@ def test_the_users_reward_shapes_advantages_and_leaves_outcomes_alone(small_conf
 
 def test_every_response_is_kept_for_analyze(small_config: MakeConfig, tmp_path: Path) -> None:
     few = ("trainer.total_training_steps=3", "trainer.log_generations=3", "rollout.val_kwargs.n=2")
+    few += ("trainer.entropy_freq=-1", "actor.kl_loss_coef=0")
     config = small_config(tmp_path, f"trainer.rollout_data_dir={tmp_path / 'kept'}", *few)
     train(config)
     assert [row["step"] for row in rows(config.run_dir, "samples")] == [2] * 3 + [3] * 3  # the last step too
@@ -170,6 +171,7 @@ def test_every_response_is_kept_for_analyze(small_config: MakeConfig, tmp_path: 
     n, questions = config.rollout.n, config.data.train_batch_size
     assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["1.jsonl", "2.jsonl", "3.jsonl"]
     metrics = {row["step"]: row for row in rows(config.run_dir, "metrics")}
+    assert not any("entropy/all" in row for row in metrics.values())
     for step in (1, 2, 3):
         report = analyze_file(tmp_path / "kept" / f"{step}.jsonl").report
         assert (report["n_questions"], report["n_samples"]) == (questions, questions * n)
