@@ -7,6 +7,7 @@ A command imports its modules when it runs, so that `outcome-rl --help` answers 
 import argparse
 import inspect
 import json
+import warnings
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -180,6 +181,7 @@ def export(model: str, out: Path, dtype: Literal["bfloat16", "float16", "float32
     from outcome_rl.grpo.config.schema import ModelConfig
     from outcome_rl.grpo.model.policy import Policy
     from outcome_rl.tools.find_model import find_model
+    from outcome_rl.tools.load_model import load_model
 
     only_our_progress()
     with atomic_folder(out) as scratch:
@@ -193,7 +195,15 @@ def export(model: str, out: Path, dtype: Literal["bfloat16", "float16", "float32
         model_config = ModelConfig(
             path=path, device="cpu", dtype="float32", trust_remote_code=trust_remote_code, use_remove_padding=False
         )
-        policy = Policy.load(model_config)
+        policy, _ = load_model(model_config)
+        if policy.adapters is not None:
+            policy = Policy(policy.adapters.merge_and_unload(), policy.tokenizer)
+            if dtype != "float32":
+                warnings.warn(
+                    f"--dtype {dtype} rounds away most of what the adapters changed, if that was few steps; "
+                    "--dtype float32 keeps it",
+                    stacklevel=2,
+                )
         policy.model.to(getattr(torch, dtype))
         policy.save(scratch)
     num_parameters = sum(parameter.numel() for parameter in policy.model.parameters())

@@ -20,7 +20,6 @@ from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.data.problems import load_problems
 from outcome_rl.grpo.data.prompts import tokenize
 from outcome_rl.grpo.model.dtype import with_dtype
-from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.engine import RolloutEngine, check_engine, generate
 from outcome_rl.grpo.run.checkpoint import check_same_run
 from outcome_rl.grpo.run.run_lock import only_run_in
@@ -31,6 +30,7 @@ from outcome_rl.outcomes.kinds import Progress
 from outcome_rl.sampler.seeds import derive_seed
 from outcome_rl.settings import settings_of
 from outcome_rl.tools.find_model import find_model
+from outcome_rl.tools.load_model import load_model
 
 
 def sampling_config(
@@ -151,12 +151,13 @@ def open_sampler(
     depends = ("model.", "data.", "rollout.", "trainer.seed")
     identity = {name: value for name, value in config.identity.items() if name.startswith(depends)}
     identity |= {f"problems of {one.name}": one.fingerprint[:16] for one in sets} | more
-    if (folder := Path(config.model.path)).is_dir():  # a path may hold other weights another time
-        identity["weights"] = fingerprint(folder)
     with only_run_in(out):
+        policy, loaded = load_model(config.model)
+        if (folder := Path(config.model.path)).is_dir():  # a path may hold other weights another time
+            identity["weights"] = fingerprint(folder if loaded is config.model else folder / "adapter")
         if recorded is not None:
             check_same_run(recorded, identity, out, "choose another --out")
-        policy = Policy.load(config.model)
+        config = replace(config, model=loaded)
         sets = [tokenize(dataset, policy.tokenizer, config.data) for dataset in sets]
         with closing(engine_class.open(policy, config)) as engine:
             if recorded is None:

@@ -116,13 +116,13 @@ def latest_checkpoint(root: Path) -> Path | None:
     return checkpoints[-1] if checkpoints else None
 
 
-def read_state(checkpoint: Path) -> dict[str, Any]:
-    """Read the `state.json` of a checkpoint, after every file of the checkpoint was checked to the bit.
+def read_state(checkpoint: Path, part: str = "") -> dict[str, Any]:
+    """Read the `state.json` of a checkpoint, after the files whose names start with `part` were checked to the bit.
 
     Raises:
         ValueError: a file is missing or damaged; the message names it, and the checkpoint to continue from.
     """
-    check_checkpoint(checkpoint)
+    check_checkpoint(checkpoint, part)
     path = checkpoint / "state.json"
     try:
         state: dict[str, Any] = json.loads(path.read_text())
