@@ -61,6 +61,8 @@ def main() -> None:
         start = time.perf_counter()
         prompts = [encode(tokenizer, row["problem"], options) for row in batch]
         prompts = without_end(prompts, end_token_ids(model, tokenizer))
+        if (longest := max(map(len, prompts))) > options.max_prompt:  # vLLM would cut off the responses
+            raise SystemExit(f"a prompt has {longest} tokens, more than --max-prompt {options.max_prompt}; raise it")
         responses = generate(prompts, options.seed + step)
         sampled = time.perf_counter()
         rows = [row for row in batch for _ in range(options.n)]

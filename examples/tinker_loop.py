@@ -7,6 +7,7 @@ For Thinking Machines' service leave out --base-url, name one of its models, and
 """
 
 import argparse
+from typing import Any
 
 import tinker
 from transformers import AutoTokenizer
@@ -15,6 +16,12 @@ from outcome_rl import Explorer
 from outcome_rl.integrations.tinker import training_data
 from outcome_rl.outcomes.answer_mask import decode_completion
 from outcome_rl.toy import DialectTask, policy_dir
+
+
+def ready(client: Any) -> Any:
+    """Return a client: SkyRL's SDK (up to 0.24) makes one, today's a future of it."""
+    return client.result() if hasattr(client, "result") else client
+
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--base-url")
@@ -28,14 +35,14 @@ tokenizer = AutoTokenizer.from_pretrained(arguments.model)
 problems = DialectTask().problems("train")
 explorer = Explorer()  # MaxRL with the Batch bonus; its counts are kept over training
 service = tinker.ServiceClient(base_url=arguments.base_url)
-trainer = service.create_lora_training_client(base_model=arguments.model, rank=8)
+trainer = ready(service.create_lora_training_client(base_model=arguments.model, rank=8))
 sampling = tinker.SamplingParams(max_tokens=16, temperature=1.0, stop=[tokenizer.eos_token_id])
 
 for step in range(arguments.steps):
     # Sample n responses to each question.
     batch = [problems[(step * num_questions + i) % len(problems)] for i in range(num_questions)]
     prompts = [tinker.ModelInput.from_ints(tokenizer(row["problem"]).input_ids) for row in batch]
-    sampler = trainer.save_weights_and_get_sampling_client(name=f"step-{step}")
+    sampler = ready(trainer.save_weights_and_get_sampling_client())
     futures = [sampler.sample(prompt, num_samples=n, sampling_params=sampling) for prompt in prompts]
     sequences = [sequence for future in futures for sequence in future.result().sequences]
     responses = [decode_completion(tokenizer, sequence.tokens) for sequence in sequences]

@@ -40,6 +40,8 @@ def test_grpo_in_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert len((ROOT / "examples" / "grpo_vllm.py").read_text().splitlines()) <= 300
     with pytest.raises(SystemExit, match="the toy task holds 512 problems, fewer than --questions 600"):
         run_example("grpo_vllm", "--questions", "600", "--engine", "transformers")
+    with pytest.raises(SystemExit, match=r"a prompt has \d+ tokens, more than --max-prompt 2; raise it"):
+        run_example("grpo_vllm", "--max-prompt", "2", "--engine", "transformers")
     options = ("--steps", "2", "--questions", "4", "--engine", "transformers", "--out", str(tmp_path / "out"))
     run_example("grpo_vllm", *options)
     assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()[:2]] == ["step 1", "step 2"]

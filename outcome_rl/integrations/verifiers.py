@@ -147,7 +147,10 @@ def _last_turn(trace: "Trace", sampled: "Sequence[MessageNode]", index: int) -> 
     trained = {id(node) for branch in trace.branches if branch.trainable for node in branch.nodes}
     turns = [node for node in sampled if id(node) in trained]
     if trace.root_reply is not None:
-        turns = [node for node in turns if str(node.message.content or "").strip() == trace.last_reply]
+        # verifiers joins all that an agent says between two of its message ids, and some agents send none.
+        texts, reply = [str(node.message.content or "").strip() for node in turns], trace.last_reply
+        ends = [text for text in texts if reply.endswith(text) and bool(text) == bool(reply)]
+        turns = [node for node, text in zip(turns, texts, strict=True) if text == max(ends, key=len, default=None)]
     if not turns:
         raise ValueError(
             f"traces[{index}] must have the root agent's last turn among its sampled, trainable nodes; none has the "

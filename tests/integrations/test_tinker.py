@@ -119,15 +119,17 @@ def test_errors_name_what_to_change() -> None:
 class Server:
     """A service in this process with the toy policy, for the calls of the example."""
 
+    returns_futures = False  # of clients, as newer SDKs do
+
     def __init__(self, base_url: str) -> None:
         self.model = AutoModelForCausalLM.from_pretrained(policy_dir())
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
 
-    def create_lora_training_client(self, base_model: str, rank: int) -> "Server":
-        return self
+    def create_lora_training_client(self, base_model: str, rank: int) -> Any:
+        return SimpleNamespace(result=lambda: self) if self.returns_futures else self
 
-    def save_weights_and_get_sampling_client(self, name: str) -> "Server":
-        return self
+    def save_weights_and_get_sampling_client(self) -> Any:
+        return SimpleNamespace(result=lambda: self) if self.returns_futures else self
 
     def sample(self, prompt: ModelInput, num_samples: int, sampling_params: tinker.SamplingParams) -> Any:
         ids = torch.tensor([prompt.to_ints()] * num_samples)
@@ -159,8 +161,10 @@ class Server:
         return SimpleNamespace(result=lambda: None)
 
 
-def test_example(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("returns_futures", [False, True])
+def test_example(returns_futures: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(tinker, "ServiceClient", Server)
+    monkeypatch.setattr(Server, "returns_futures", returns_futures)
     monkeypatch.setattr("sys.argv", ["tinker_loop.py", "--steps", "2", "--questions", "2"])
     torch.manual_seed(0)
     runpy.run_path(str(Path(__file__).parents[2] / "examples" / "tinker_loop.py"), run_name="__main__")

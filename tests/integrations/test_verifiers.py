@@ -45,6 +45,20 @@ def test_the_answer_is_the_root_agents(is_root: bool) -> None:
         assign_advantages(traces, explorer, TOKENIZER)
 
 
+def test_a_reply_of_all_that_an_agent_said_ends_with_its_last_turn() -> None:
+    """verifiers joins the texts of an agent that numbers no messages; a call of a tool without text ends any reply."""
+    trace = make("27", "27", 1.0, turns=2)
+    trace.root_reply = "39 9\\boxed{ 27 }"
+    turn(trace, "D12 39 ^ 9 =>", "27 }")  # of a sub-agent
+    turn(trace, "D12 39 ^ 9 =>", "")
+    trace.nodes[4].parent = None
+    assert assign_advantages([trace], Explorer(), TOKENIZER).correct.tolist() == [True]
+    assert 0.0 in trace.nodes[3].advantages
+    trace.root_reply = "said elsewhere"
+    with pytest.raises(ValueError, match=r"traces\[0\] must have the root agent's last turn"):
+        assign_advantages([trace], Explorer(), TOKENIZER)
+
+
 def step(turns: int = 1) -> list[vf.Trace[Data]]:
     return [make(gold, answer, float(answer == gold), turns) for gold, row in ANSWERS.items() for answer in row]
 
