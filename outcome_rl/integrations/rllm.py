@@ -101,8 +101,12 @@ def _is_drawn(task_id: str) -> bool:
 
 
 def _response(trajectory: "Trajectory") -> str:
-    """Return the text of the last step that has one: a step may be a tool call alone."""
-    return next((step.model_response for step in reversed(trajectory.steps) if step.model_response), "")
+    """Return the text of the last step that has one: a step may be a tool call alone.
+
+    Steps that a workflow makes itself, as rllm's `SimpleWorkflow` does, often have only the output of the model.
+    """
+    texts = (step.model_response or getattr(step.model_output, "content", None) for step in reversed(trajectory.steps))
+    return next((text for text in texts if text), "")
 
 
 def _row(trajectory: "Trajectory") -> Mapping[str, Any]:

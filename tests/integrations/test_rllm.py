@@ -26,6 +26,7 @@ except ImportError:  # rllm is not on PyPI; read at commit 9beb6e0: rllm/types.p
     @dataclass
     class Step:
         model_response: str = ""
+        model_output: Any = None
         advantage: Any = None
 
     @dataclass
@@ -130,6 +131,15 @@ def test_the_answer_is_in_the_last_step_that_says_something() -> None:
     estimator, one = OutcomeEstimator(), group("q", "4", ["4", "5"])
     for trajectory in one.trajectories:
         trajectory.steps.append(Step(model_response=""))  # a tool call alone
+    estimator([np.array([1.0, 0.0])], AlgorithmConfig(estimator="other"), traj_groups=[one])
+    assert dict(estimator.explorer.seen("q:solver")) == {"4": 1, "5": 1}
+
+
+def test_a_workflows_steps_have_the_models_output_alone() -> None:
+    estimator, one = OutcomeEstimator(), group("q", "4", ["4", "5"])
+    for trajectory in one.trajectories:
+        for step in trajectory.steps:
+            step.model_response, step.model_output = "", SimpleNamespace(content=step.model_response)
     estimator([np.array([1.0, 0.0])], AlgorithmConfig(estimator="other"), traj_groups=[one])
     assert dict(estimator.explorer.seen("q:solver")) == {"4": 1, "5": 1}
 
