@@ -86,8 +86,9 @@ def write_state(folder: Path, config: ExplorationConfig, state: dict[str, Any]) 
         for name, value in vars(config).items()
     }
     content = json.dumps({"format": _FORMATS[0], "config": settings, **rest}, sort_keys=True)
+    data = snapshot(entries, counts["rule"], content.encode())
     with atomic_file(folder / STATE_FILE) as scratch:
-        scratch.write_bytes(snapshot(entries, counts["rule"], content.encode()))
+        scratch.write_bytes(data)
 
 
 def read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
