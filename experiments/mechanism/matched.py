@@ -33,7 +33,6 @@ PLAN = Plan(
     batch=CONFIRM.batch,
     samples=tuple((split, CONFIRM.steps * CONFIRM.batch * N // CONFIRM.train_questions) for split in BASELINES),
     evaluations=CONFIRM.steps // CONFIRM.test_freq,
-    final_evaluations=CONFIRM.final_evaluations,
     validation_questions=CONFIRM.validation_questions,
     test_questions=CONFIRM.test_questions,
 )

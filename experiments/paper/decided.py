@@ -68,7 +68,7 @@ def verdicts(hard: Results, medium: Results, predictions: Mapping[str, Any]) -> 
 
 
 def readme_table(hard: Results, medium: Results, predictions: Mapping[str, Any]) -> str:
-    """Return means of four methods, in Markdown; a value whose difference from GRPO is undecided says so."""
+    """Return means of four methods, in Markdown; a value that is not decided to differ from GRPO's says so."""
     found = verdicts(hard, medium, predictions)
     columns = {
         "pass@1": ("final pass@1", "medium", final(1)),
@@ -79,7 +79,7 @@ def readme_table(hard: Results, medium: Results, predictions: Mapping[str, Any])
     def cell(method: str, measure: str, split: str, own: Measure) -> str:
         mean = statistics.fmean(values(hard if split == "hard" else medium, method, own))
         verdict = found.get((method, measure, split))
-        return f"{mean:.2f}" + (" (undecided)" if verdict and verdict.word not in grid.DECIDED else "")
+        return f"{mean:.2f}" + (f" ({verdict.word})" if verdict and verdict.word not in grid.DECIDED else "")
 
     lines = [[text, *(cell(name, *column) for column in columns.values())] for name, text in SHOWN.items()]
     return table(["", *columns], lines)

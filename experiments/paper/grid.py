@@ -131,7 +131,6 @@ def _relative_errors(rates: Rates) -> dict[str, float]:
         questions=plan.train_questions,
         samples=(("medium", plan.steps * plan.batch * plan.n // plan.train_questions),),
         evaluations=1,
-        final_evaluations=1,
         validation_questions=plan.validation_questions,
         test_questions=plan.test_questions,
     )
@@ -170,9 +169,10 @@ def _predicted(row: Row, runs: Runs, errors: Mapping[str, Mapping[str, float]]) 
 
 
 def _run(instances: Sequence[int], methods: Mapping[str, Method]) -> Runs:
+    plan = replace(matched.PLAN, seeds=SEEDS, final_evaluations=GRID.final_evaluations)
     runs: Runs = {}
     for instance in instances:
-        runs |= run_methods(replace(matched.PLAN, seeds=SEEDS), instance, "medium", methods)
+        runs |= run_methods(plan, instance, "medium", methods)
     return runs
 
 
@@ -316,7 +316,10 @@ def agreement(predictions: Mapping[str, Any], found: Results) -> str:
         return ""
     rows = predictions["rows"]
     means = [estimate(measured(row, found)).mean for row in ROWS]
-    decided = [verdict.word for verdict in judged if verdict.word in DECIDED]
+    decided, planned = (
+        [verdict.word for verdict in verdicts if verdict.word in DECIDED]
+        for verdicts in (judged, verdicts_of(predictions, found, PLANNED) or ())
+    )
     inside = sum(row["low"] <= mean <= row["high"] for row, mean in zip(rows, means, strict=True))
     correlations = []
     for measure in MEASURED:
@@ -325,7 +328,8 @@ def agreement(predictions: Mapping[str, Any], found: Results) -> str:
     return (
         f"**The model has the sign of {decided.count('seen')} of the {len(decided)} differences that are decided.** "
         f"{inside} of {len(ROWS)} measured means lie inside the predicted interval. Correlations over rows: "
-        f"{', '.join(correlations)}.\n\n"
+        f"{', '.join(correlations)}. By the mean of the last three evaluations, which is what was predicted, the model "
+        f"has the sign of {planned.count('seen')} of {len(planned)}.\n\n"
     )
 
 

@@ -10,6 +10,7 @@ from reproduce_records import records
 
 from experiments.judged import power
 from experiments.mechanism import matched
+from experiments.mechanism.policy import Rates
 from experiments.paper import grid
 from experiments.paper.plan import GRID, SUMS
 from outcome_rl.tools.verdicts import estimate
@@ -26,6 +27,14 @@ def test_the_predictions_are_those_of_the_plan() -> None:
     assert all(len(row["by_table"]) == len(grid.FRESH) >= 30 for row in PREDICTIONS["rows"])
     assert not {*grid.FRESH} & {*range(22)}  # the rule tables of other studies
     assert {*GRID.instances} <= {*grid.FRESH}
+
+
+def test_the_model_still_makes_the_predictions() -> None:
+    row, table = grid.Row("batch", grid.GRPO, "final pass@32"), grid.FRESH[:1]
+    rates = Rates(**PREDICTIONS["rates"])
+    runs = grid._run(table, {name: grid.model_method(name, rates) for name in (row.left, row.right)})
+    predicted = PREDICTIONS["rows"][grid.ROWS.index(row)]["by_table"][0]
+    assert grid._model_differences(runs, row, table) == pytest.approx([predicted], abs=1e-5)
 
 
 def test_the_model_chose_the_coefficients() -> None:
