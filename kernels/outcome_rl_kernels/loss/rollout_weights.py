@@ -39,7 +39,8 @@ def rollout_weights(
     """Return importance weights for `linear_policy_loss(..., rollout_weights=...)`; see the module for formulas.
 
     Args:
-        logps: (B, T), or any shape for tokens; log-probabilities of the sampled tokens under the policy.
+        logps: (B, T), or any shape for tokens; log-probabilities of the sampled tokens under the policy; the loss's
+            `old_logps` where it has some, because its ratio corrects for what changed since.
         rollout_logps: like `logps`, under the engine that sampled; NaN where the engine returned none, as some do late
             in training for tokens of probability near 1.
         mask: bool or integers 0 and 1 like `logps`, True on completion tokens; needed for sequences.
