@@ -11,7 +11,7 @@ from experiments import claims
 from experiments.mechanism import __main__ as command
 from experiments.mechanism import study
 from experiments.mechanism.calibration import CURVES, calibrate
-from experiments.mechanism.report import write_report
+from experiments.mechanism.report import report, write_report
 from experiments.mechanism.study import OTHER_RATES, RATES, Plan, Point, Run, Runs, method, run_points
 
 SMALL = Plan(
@@ -45,6 +45,10 @@ def test_every_claim_is_judged_on_its_own_splits(record: dict[str, object]) -> N
     assert all(len(row["differences"]) == 3 for row in valued)
     raised = next(row for row in judged if row["statement"] == "RL raises pass@1" and row["split"] == "medium")
     assert min(raised["differences"]) > 0.02
+
+
+def test_the_stored_report_is_that_of_its_record() -> None:
+    assert (RESULTS / "report.md").read_text() == report(json.loads((RESULTS / "mechanism.json").read_text()))
 
 
 def test_the_report_and_its_figure_come_from_the_record_alone(record: dict[str, object], tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from command_line import invoke
 from reproduce_records import PLAN, records
 
 from experiments.claims import CLAIMS
+from experiments.paper import runs
 from experiments.paper.__main__ import main
 from experiments.paper.figures import COLOURS
 from experiments.paper.measures import BASE, Results, final
@@ -55,6 +56,16 @@ def test_tables_show_the_records(folder: Path) -> None:
     common = common_unsolved(results, cell, [BASE, *PLAN.methods])
     assert sum(common) < len(common)
     assert "UCB-Con, c = 1" in page.split("## Ablations")[1]
+
+
+STORED = Path(runs.__file__).parent / "results"
+
+
+@pytest.mark.parametrize("record", sorted(STORED.glob("*/report.md")), ids=lambda path: path.parent.name)
+def test_stored_reports_are_those_of_their_records(record: Path) -> None:
+    results = Results(json.loads((record.parent / "records.json").read_text()))
+    written = compose(results, {cell.name: {} for cell in results.cells})
+    assert [line for line in written.splitlines() if line not in record.read_text().splitlines()] == []
 
 
 def page_of(results: Results) -> str:
