@@ -39,7 +39,7 @@ class Response(NamedTuple):
     logps: list[float]  # by the engine, at the temperature of sampling
 
 
-Generate = Callable[[Sequence[list[int]], int], list[Response]]  # (prompts, seed) -> n responses to each, in order
+Generate = Callable[[Sequence[list[int]]], list[Response]]  # n responses to each prompt, in order
 
 
 def main() -> None:
@@ -63,7 +63,7 @@ def main() -> None:
         prompts = without_end(prompts, end_token_ids(model, tokenizer))
         if (longest := max(map(len, prompts))) > options.max_prompt:  # vLLM would cut off the responses
             raise SystemExit(f"a prompt has {longest} tokens, more than --max-prompt {options.max_prompt}; raise it")
-        responses = generate(prompts, options.seed + step)
+        responses = generate(prompts)
         sampled = time.perf_counter()
         rows = [row for row in batch for _ in range(options.n)]
         texts = [decode_completion(tokenizer, one.token_ids) for one in responses]
@@ -174,15 +174,16 @@ def vllm_engine(model: Any, tokenizer: Any, dtype: torch.dtype, options: argpars
         enable_chunked_prefill=options.device != "cpu",
         generation_config="vllm",
         logprobs_mode="processed_logprobs",
+        seed=options.seed,  # of the engine: requests with one seed, here and in other steps, would share their noise
     )
 
-    def generate(prompts: Sequence[list[int]], seed: int) -> list[Response]:
+    def generate(prompts: Sequence[list[int]]) -> list[Response]:
         weights = ((name, weight.detach()) for name, weight in model.named_parameters())  # a tied one occurs once
         engine.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
         if options.device == "cpu" and model.config.tie_word_embeddings:
             engine.apply_model(repack_head)
         engine.reset_prefix_cache()  # its keys and values are of the old weights
-        sampling = SamplingParams(n=options.n, temperature=1.0, max_tokens=options.max_tokens, logprobs=0, seed=seed)
+        sampling = SamplingParams(n=options.n, temperature=1.0, max_tokens=options.max_tokens, logprobs=0)
         sampling.stop_token_ids = end_token_ids(model, tokenizer)
         requests = [{"prompt_token_ids": ids} for ids in prompts]
         return [
@@ -207,8 +208,7 @@ def repack_head(model: Any) -> None:
 def transformers_engine(model: Any, tokenizer: Any, dtype: torch.dtype, options: argparse.Namespace) -> Generate:
     """Sample with `generate` of transformers: slow, exact, and everywhere."""
 
-    def generate(prompts: Sequence[list[int]], seed: int) -> list[Response]:
-        torch.manual_seed(seed)
+    def generate(prompts: Sequence[list[int]]) -> list[Response]:
         samples = sample(model, tokenizer, prompts, n=options.n, max_new_tokens=options.max_tokens)
         lengths, repeated = samples.mask.sum(dim=1).tolist(), [ids for ids in prompts for _ in range(options.n)]
         cut = [ids[:length] for ids, length in zip(samples.completion_ids.tolist(), lengths, strict=True)]
