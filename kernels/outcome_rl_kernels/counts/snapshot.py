@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialize
@@ -44,7 +45,7 @@ def snapshot(entries: CountEntries, rule: str, attached: bytes = b"") -> bytes:
     header = {"format": FORMAT_VERSION, "rule": rule, "sha256": _sha256(entries, rule, attached)}
     tensors = entries._asdict()
     if attached:
-        tensors[_ATTACHED] = torch.frombuffer(bytearray(attached), dtype=torch.uint8)
+        tensors[_ATTACHED] = torch.from_numpy(np.frombuffer(bytearray(attached), np.uint8))
     contents: bytes = serialize(tensors, metadata={_METADATA_KEY: json.dumps(header, sort_keys=True)})
     return contents
 
@@ -81,7 +82,7 @@ def read_snapshot(path: str | os.PathLike[str]) -> tuple[CountEntries, str, byte
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
         header = _read_header(metadata)
-        attached = tensors.pop(_ATTACHED, torch.empty(0)).numpy().tobytes()
+        attached = tensors.pop(_ATTACHED).numpy().tobytes() if _ATTACHED in tensors else b""
         entries = check_entries(tensors, source="its entries")
         columns = entries[:3] if header["format"] == _WITHOUT_SUCCESSES else entries
         if len(columns) != len(tensors) or _sha256(columns, header["rule"], attached) != header.get("sha256"):
