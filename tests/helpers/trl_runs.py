@@ -33,9 +33,9 @@ def tokenizer() -> Any:
     return AutoTokenizer.from_pretrained(policy_dir())
 
 
-def save_policy(folder: Path) -> Path:
-    """A random Llama with a head of its own, over the words of the toy task."""
-    words = tokenizer()
+def save_policy(folder: Path, words: Any = None, positions: int = 64) -> Path:
+    """A random Llama with a head of its own, over the words of the toy task or those of another tokenizer."""
+    words = words or tokenizer()
     torch.manual_seed(0)
     shape = LlamaConfig(
         vocab_size=len(words),
@@ -43,7 +43,7 @@ def save_policy(folder: Path) -> Path:
         intermediate_size=32,
         num_hidden_layers=1,
         num_attention_heads=2,
-        max_position_embeddings=64,
+        max_position_embeddings=positions,
         initializer_range=0.3,
         tie_word_embeddings=False,
         pad_token_id=words.pad_token_id,

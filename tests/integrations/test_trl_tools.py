@@ -5,19 +5,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import trl
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-from trl_runs import NUM_QUESTIONS, generate, make_trainer, questions
+from transformers import PreTrainedTokenizerFast
+from trl_runs import NUM_QUESTIONS, generate, make_trainer, questions, save_policy
 
 from outcome_rl import extract_answer
 
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 3, "b": %d}}\n</tool_call><|im_end|>'
 
 
-def save_policy(folder: Path) -> Path:
-    """A random Llama over bytes, with the chat template of Qwen3."""
+def byte_tokenizer() -> PreTrainedTokenizerFast:
+    """A token for each byte, and the chat template of Qwen3."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     of_bytes = Tokenizer(models.BPE(vocab={character: i for i, character in enumerate(alphabet)}, merges=[]))
     of_bytes.pre_tokenizer, of_bytes.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
@@ -28,20 +27,7 @@ def save_policy(folder: Path) -> Path:
         additional_special_tokens=["<|im_start|>"],
     )
     words.chat_template = Path(trl.__file__).with_name("chat_templates").joinpath("qwen3.jinja").read_text()
-    words.save_pretrained(folder)
-    torch.manual_seed(0)
-    shape = LlamaConfig(
-        vocab_size=len(words),
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        initializer_range=0.3,
-        bos_token_id=None,
-        eos_token_id=words.eos_token_id,
-    )
-    LlamaForCausalLM(shape).save_pretrained(folder)
-    return folder
+    return words
 
 
 def add(a: int, b: int) -> int:
@@ -69,7 +55,7 @@ def says(history: str, number: int) -> str:
 
 def test_the_answer_is_that_of_the_turn_after_the_tool(tmp_path: Path) -> None:
     """It is counted, and masked; the fused loss is TRL's."""
-    policy = save_policy(tmp_path / "policy")
+    policy = save_policy(tmp_path / "policy", byte_tokenizer(), positions=2048)
     data = questions(prompt=[[{"role": "user", "content": f"{number} + 1?"}] for number in range(NUM_QUESTIONS)])
     losses = []
     for fused_loss in (False, True):
