@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
+from safetensors.torch import load as deserialize
 from safetensors.torch import save as serialize
 from torch import Tensor
 
@@ -78,10 +79,10 @@ def read_snapshot(path: str | os.PathLike[str]) -> tuple[CountEntries, str, byte
     if not Path(path).is_file():
         raise FileNotFoundError(f"no count snapshot at {path}")
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-        header = _read_header(metadata)
+        contents = Path(path).read_bytes()  # once: a writer may replace the file in between
+        with torch.device("cpu"):
+            tensors = deserialize(contents)
+        header = _read_header(contents)
         attached = tensors.pop(_ATTACHED).numpy().tobytes() if _ATTACHED in tensors else b""
         entries = check_entries(tensors, source="its entries")
         columns = entries[:3] if header["format"] == _WITHOUT_SUCCESSES else entries
@@ -154,7 +155,10 @@ def _sha256(entries: Iterable[Tensor], rule: str, attached: bytes) -> str:
     return found.hexdigest()
 
 
-def _read_header(metadata: dict[str, str]) -> dict[str, Any]:
+def _read_header(contents: bytes) -> dict[str, Any]:
+    """Return what the metadata of a snapshot say; `contents` are those of a safetensors file."""
+    size = int.from_bytes(contents[:8], "little")
+    metadata = json.loads(contents[8 : 8 + size]).get("__metadata__") or {}
     if _METADATA_KEY not in metadata:
         raise ValueError(f"a safetensors file without {_METADATA_KEY!r} metadata")
     try:
