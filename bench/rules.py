@@ -156,8 +156,8 @@ def labelled(folder: Path) -> list[Case]:
 
 
 def reported(folder: Path) -> list[dict[str, Any]]:
-    """Return the reported responses; those that a report files under a class come with it."""
-    return [row for _, row in read_objects(folder / "answers" / "give.jsonl")]
+    """Return the reported responses of all files; those that a report files under a class come with it."""
+    return [row for path in sorted((folder / "answers").glob("*.jsonl")) for _, row in read_objects(path)]
 
 
 def answer_in(text: str) -> str:
@@ -268,14 +268,18 @@ def report_table(folder: Path, examples: int = 0) -> str:
 
     A response is right if its correctness is; where the report names the answer, its key has to be that answer's too.
     """
-    reports = reported(folder)
+    return table_of_reports(reported(folder), examples)
+
+
+def table_of_reports(reports: Sequence[Mapping[str, Any]], examples: int = 0) -> str:
+    """Return the table of reported answers by class."""
     cases = responses_of(reports)
     _, correct = verdicts(cases)
     total, right, wrong = Counter[str](), Counter[str](), Counter[str]()
     others: dict[str, list[str]] = {}
     for row, case, verdict in zip(reports, cases, correct, strict=True):
         kind = row["class"]
-        expected = row.get("should_extract")
+        expected = row.get("should_extract", row.get("key_of"))
         alike = expected is None or (case.answer is not None and outcome_key(case.answer) == outcome_key(expected))
         total[kind] += 1
         right[kind] += bool(verdict) == case.expected and alike

@@ -64,6 +64,13 @@ GENERATIONS = Path(__file__).resolve().parents[3] / "shared" / "data" / "generat
         (r"It is \boxed{E = mc^2}." + "\n\n**Answer**: D", "D", "phrase"),
         (r"\boxed{3}" + "\nThe answer: well, we need 4.", "3", "boxed"),
         ("### Final Answer:\n\\[\n 17. \n\\]", "17", "phrase"),
+        # Within a formula `!` is a factorial, behind it a full stop.
+        ("The answer is $5!$.", "5!", "phrase"),
+        (r"So the number of ways is \(n!\)!", "n!", "conclusion"),
+        ("The answer is $$ (n-1)! $$", "(n-1)!", "phrase"),
+        ("<answer>$8!$</answer>", "8!", "tag"),
+        ("$n!$", "n!", "line"),
+        ("The answer is $5$!", "5", "phrase"),
         # Special tokens of a plain `batch_decode` are no part of an answer.
         ("so\n#### 5 <｜end▁of▁sentence｜>", "5", "hash"),
         # A last sentence that concludes.

@@ -64,7 +64,9 @@ def answer_at(response: str, start: int, end: int, source: AnswerSource) -> Answ
     if special := SPECIAL_TOKEN.search(response, start, end):
         end = special.start()
     goes_on = response[start:end].rstrip().endswith((",...", ", ..."))  # a list, `1, 2, ...`
-    start, end = stripped(response, start, end, None, None if goes_on else _EMPHASIS + ".,;:!。，；：")
+    # The `!` of `$n!$` is a factorial.
+    marks = ".,;:。，；：" if response.startswith(("$", r"\)", r"\]"), end) else ".,;:!。，；："
+    start, end = stripped(response, start, end, None, None if goes_on else _EMPHASIS + marks)
     if choice := _MARKED_CHOICE.fullmatch(response, start, end):
         start, end = choice.span(choice.lastindex or 0)
     return Answer(response[start:end], start, end, source) if start < end else None
