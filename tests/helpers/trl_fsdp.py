@@ -54,12 +54,12 @@ def main(folder: Path) -> None:
     whole.train()
     resumed = trainer()
     resumed.train(resume_from_checkpoint=str(folder / "run" / "checkpoint-1"))
-    unlikely = trainer(exploration=ExplorationConfig(adv_estimator="unlikeliness", answer_mask_mode="all"))
-    unlikely.train()
+    out_of_the_loss = trainer(exploration=ExplorationConfig(adv_estimator="maxrl", answer_mask_mode="all"))
+    out_of_the_loss.train()
     runs = [
         ended(run)
         | {"is_sharded": all(isinstance(p, torch.distributed.tensor.DTensor) for p in run.model.parameters())}
-        for run in (whole, resumed, unlikely)
+        for run in (whole, resumed, out_of_the_loss)
     ]
     rank = int(os.environ["RANK"])
     torch.save({"refused": refused, "runs": runs}, folder / f"{os.environ['WORLD_SIZE']}-{rank}.pt")

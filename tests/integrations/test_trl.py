@@ -301,21 +301,18 @@ def test_the_answer_is_what_the_policy_wrote_last(make: Make) -> None:
     assert masked.nonzero()[:, 1].unique().tolist() == [4 + 3 + 1]
 
 
-@pytest.mark.parametrize("settings", [{}, {"num_iterations": 2}], ids=str)
-def test_an_episode_that_was_cut_off_is_read_and_ranked(make: Make, settings: dict[str, Any]) -> None:
-    """TRL empties its masks, and does not compute its log-probabilities."""
+def test_an_episode_that_was_cut_off_is_read(make: Make) -> None:
+    """TRL empties its masks."""
     cut_off = episode(("9 9", 0), (r"\boxed{ 7 } 1", 1), end=False)
     whole = [episode(("9 9", 0), (rf"\boxed{{ {digit} }}", 1)) for digit in "753"]
-    exploration = ExplorationConfig(adv_estimator="unlikeliness", bonus="none")
     found = []
     for masks in (True, False):
         rollout = acting(cut_off, *whole)
         trainer = make(
             rollout_func=rollout,
-            exploration=exploration,
+            exploration=ExplorationConfig(bonus="none"),
             reward_funcs=[is_right, length],
             mask_truncated_completions=masks,
-            **settings,
         )
         output = generate(trainer, 0, 1, 2)
         assert dict(trainer.explorer.seen(trainer.train_dataset[0]["id"])) == {"7": 2, "5": 1, "3": 1}
@@ -324,20 +321,13 @@ def test_an_episode_that_was_cut_off_is_read_and_ranked(make: Make, settings: di
 
 
 def test_the_end_counts_where_it_is_the_padding_too(make: Make) -> None:
-    exploration = ExplorationConfig(adv_estimator="unlikeliness", bonus="none")
     rollout = saying(r"\boxed{ 7 }", r"1 + 1 = 5 \boxed{ 5 }", r"9 \boxed{ 3 }", "7 + 1 + 1 + 1 + 1 = 9")
-    found = []
     for pads_with_the_end in (False, True):
-        trainer = make(exploration=exploration, reward_funcs=[is_right, length], rollout_func=rollout)
+        trainer = make(rollout_func=rollout)
         if pads_with_the_end:
             trainer._tokenizer.pad_token = trainer._tokenizer.eos_token
-        score = trainer.explorer.score
-        trainer.explorer.score = lambda batch, score=score, **options: (
-            found.append(batch.logps) or score(batch, **options)
-        )
         output = generate(trainer, 0, 1, 2)
         assert advantages._written(output, trainer._tokenizer) == trainer._written  # for a trainer of the user
-    assert found[0] == pytest.approx(found[1], rel=1e-5)
 
 
 class OwnTrainer(GRPOTrainer):
@@ -391,49 +381,6 @@ def test_masked_answers_have_no_part_in_the_ratio_of_a_sequence(make: Make) -> N
     masked = output["tool_mask"] == 0
     assert masked.any()
     assert torch.equal(output["importance_sampling_ratio"], torch.where(masked, 1.0, 0.5))
-
-
-def logps_of(trainer: Any, output: dict[str, Any]) -> torch.Tensor:
-    """The mean log-probability of each completion's tokens by the policy, computed one completion at a time."""
-    found = []
-    for row, completion in enumerate(output["completion_ids"]):
-        written = completion[completion != trainer._tokenizer.pad_token_id]
-        ids = torch.cat([output["prompt_ids"][row][output["prompt_mask"][row].bool()], written])
-        with torch.no_grad():
-            logits = trainer.model(ids[None]).logits[0, -len(written) - 1 : -1]
-        found.append(logits.log_softmax(dim=1).gather(1, written[:, None]).mean())
-    return torch.stack(found)
-
-
-@pytest.mark.parametrize("settings", [{}, {"steps_per_generation": 4, "per_device_train_batch_size": 3}], ids=str)
-def test_unlikeliness_ranks_by_the_policys_log_probabilities(make: Make, settings: dict[str, Any]) -> None:
-    """TRL has them where a generation serves several steps; elsewhere they take one more forward pass."""
-    exploration = ExplorationConfig(adv_estimator="unlikeliness", bonus="none")
-    trainer = make(exploration=exploration, reward_funcs=[is_right, length], **settings)
-    output = generate(trainer, 0, 1, 2)
-    assert ("old_per_token_logps" in output) == bool(settings)
-    rewards, logps = trainer._rewards.nansum(dim=1).view(3, N), logps_of(trainer, output).view(3, N)
-    keys = torch.zeros(3, N, dtype=torch.int64)
-    groups = group_advantages(rewards, torch.arange(3), keys, adv_estimator="unlikeliness", bonus="none", logps=logps)
-    assert len({*logps.flatten().tolist()}) > N
-    torch.testing.assert_close(output["advantages"], groups.advantages.flatten())
-
-
-def test_log_probabilities_of_the_sampler_are_taken_without_unknown_ones(make: Make) -> None:
-    means = [-1.0, -3.0, -2.0, -4.0] * 3
-
-    def with_logps(prompts: list[str], trainer: Any) -> dict[str, Any]:
-        written = saying(r"\boxed{ 7 }")(prompts, trainer)
-        of_rows = zip(means, written["completion_ids"], strict=True)
-        return written | {"logprobs": [[None, *[mean] * (len(ids) - 1)] for mean, ids in of_rows]}
-
-    trainer = make(
-        exploration=ExplorationConfig(adv_estimator="unlikeliness", bonus="none"),
-        reward_funcs=says_seven,
-        rollout_func=with_logps,
-    )
-    advantages = generate(trainer, 0, 1, 2)["advantages"].view(3, N)
-    assert (advantages.argsort(dim=1) == torch.tensor([0, 2, 1, 3])).all()  # the less likely, the more
 
 
 def test_the_gate_holds_trls_own_advantages_too(make: Make) -> None:

@@ -73,8 +73,3 @@ def test_parameters_that_fit(monkeypatch: pytest.MonkeyPatch, given: object, fit
     else:
         with pytest.raises(TypeError, match=r"method\(self, a, b\), which takes"):
             compatibility.check_hooks(trainer)
-
-
-def test_the_forward_pass_takes_images_by_these_names() -> None:
-    names = compatibility.forward_inputs(GRPOTrainer)
-    assert {"pixel_values", "image_grid_thw", "num_images", "token_type_ids", "mm_token_type_ids"} <= names

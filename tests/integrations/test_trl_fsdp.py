@@ -12,7 +12,7 @@ from outcome_rl import ExplorationConfig
 PROGRAM = Path(__file__).parents[1] / "helpers" / "trl_fsdp.py"
 EXPLORATIONS = (
     ExplorationConfig(bonus="ucb_con+batch", coef=[0.2, 0.1]),
-    ExplorationConfig(adv_estimator="unlikeliness", answer_mask_mode="all"),
+    ExplorationConfig(adv_estimator="maxrl", answer_mask_mode="all"),
 )
 
 
@@ -25,13 +25,13 @@ def test_fsdp2_trains_and_resumes_like_one_process(tmp_path: Path) -> None:
         trainer.train()
         alone.append(ended(trainer))
     torch.save(alone, tmp_path / "1-0.pt")
-    (default, unlikely), *ends = run_on_two_ranks(str(PROGRAM), tmp_path, timeout=500)
+    (default, out_of_the_loss), *ends = run_on_two_ranks(str(PROGRAM), tmp_path, timeout=500)
     for end in ends:
         assert "fused_loss" in end["refused"]
         whole, resumed, _ = end["runs"]
         assert whole["is_sharded"]
         assert resumed["losses"] == whole["losses"]
-        for run, expected in zip(end["runs"], (default, default, unlikely), strict=True):
+        for run, expected in zip(end["runs"], (default, default, out_of_the_loss), strict=True):
             assert run["losses"] == pytest.approx(expected["losses"], rel=1e-4, abs=1e-6)
             assert run["solved"] == expected["solved"]
             assert all(map(torch.equal, run["counts"], expected["counts"]))

@@ -359,29 +359,6 @@ def test_a_state_of_other_settings_is_refused(make: Make, queue: Queue, setting:
         make(EXPLORE + "bonus=ucb_con", setting)
 
 
-def test_unlikeliness_ranks_by_verls_log_probabilities(make: Make, queue: Queue) -> None:
-    settings = ("adv_estimator=unlikeliness", "bonus=none", "answer_mask_mode=none")
-    trainer = make(*(EXPLORE + setting for setting in settings))
-    batch = put_group(queue, trainer, "a", "q1", ["27", "27", "5", "27"])
-    means = [-0.5, -2.0, -1.0, -0.1]
-    for key, mean in zip(batch.keys, means, strict=True):  # as verl computes them before the advantages
-        queue.fields[key]["old_log_probs"] = torch.full_like(queue.fields[key]["rm_scores"], mean)
-    queue.fields["a_1_0"]["response_mask"][:2] = 0  # a tool's tokens
-    queue.fields["a_1_0"]["old_log_probs"][:2] = 1e6
-    trainer._compute_advantage(batch, {})
-    keys = torch.tensor([[outcome_key("27"), outcome_key("27"), outcome_key("5"), outcome_key("27")]])
-    wanted = group_advantages(
-        torch.tensor([[1.0, 1.0, 0.0, 1.0]]),
-        torch.tensor([1]),
-        keys,
-        logps=torch.tensor([means]),
-        adv_estimator="unlikeliness",
-        bonus="none",
-    )
-    for row, key, value in zip(advantages_of(queue, batch), batch.keys, wanted.advantages[0], strict=True):
-        torch.testing.assert_close(row, value * queue.fields[key]["response_mask"].float())
-
-
 @pytest.mark.parametrize(
     ("settings", "warns"),
     [([], True), (["trainer.v1.trainer_mode=colocate_async"], False), (["actor_rollout_ref.rollout.top_p=0.9"], False)],

@@ -36,7 +36,6 @@ def exploration_advantages(
     correct: Sequence[bool] | None = None,
     rewards: Sequence[float] | None = None,
     examples: Sequence[Mapping[str, Any]] | None = None,
-    logps: torch.Tensor | None = None,
     written: Sequence[Sequence[int]] | None = None,
     scale: Scale = "std",
 ) -> Scored:
@@ -58,7 +57,6 @@ def exploration_advantages(
         correct: N booleans that replace the comparison with the golds, such as `rewards == 1`.
         rewards: N rewards, for any `adv_estimator` except `grpo`, and for your own bonus if it reads them; None is 0.
         examples: N data rows for an outcome function; None passes empty ones.
-        logps: (N, T) log-probabilities of the tokens, for an `adv_estimator` that needs them.
         written: N lists, with 1 for each token that the policy wrote and 0 for one of a tool, without padding; None
             takes `tool_mask`, and leaves trailing padding out. `mask_truncated_completions` empties the mask of a
             response that was cut off, so with tools pass what `_generate` returned.
@@ -82,7 +80,6 @@ def exploration_advantages(
         ("correct", correct),
         ("rewards", rewards),
         ("examples", examples),
-        ("logps", logps),
         ("written", written),
     ):
         if values is not None and len(values) != num_local:
@@ -98,7 +95,6 @@ def exploration_advantages(
     written = _written(output, tokenizer) if written is None else written
     rows_of_ids = zip(output["completion_ids"].tolist(), written, strict=True)
     turns = [outcome_turn(explorer, ids[: len(mask)], mask) for ids, mask in rows_of_ids]
-    means = None if logps is None else _mean_of_written(logps, written)
     n, rank, num_ranks = num_generations, PartialState().process_index, PartialState().num_processes
     first = rank * num_local
     _check_groups(question_ids, n, first, num_local * num_ranks)
@@ -110,7 +106,6 @@ def exploration_advantages(
         group_ids=[i // n for i in range(first, first + num_local)],
         correct=None if correct is None else [*map(bool, correct)],
         rows=examples,
-        logps=means,
     )
     warn_of_identical([i // n for i in range(first, first + num_local)], batch.responses)
     scored = explorer.score(batch, scale=scale)
@@ -125,17 +120,6 @@ def exploration_advantages(
     if config.explores:
         _add(output, local_scored, turns, tokenizer)
     return scored
-
-
-def _mean_of_written(logps_NT: torch.Tensor, written: Sequence[Sequence[int]]) -> list[float]:
-    """Return the mean over the tokens that the policy wrote, without those whose sampler gave NaN; 0 over none."""
-    written_NT = torch.zeros(logps_NT.shape, dtype=torch.bool)
-    for row, mask in enumerate(written):
-        written_NT[row, : len(mask)] = torch.tensor(mask).bool()
-    written_NT = written_NT.to(logps_NT.device) & ~logps_NT.isnan()
-    total_N = logps_NT.float().masked_fill(~written_NT, 0.0).sum(dim=1)
-    means: list[float] = (total_N / written_NT.sum(dim=1).clamp(min=1)).tolist()
-    return means
 
 
 def _add(output: dict[str, Any], scored: Scored, turns: list[Turn], tokenizer: Any) -> None:

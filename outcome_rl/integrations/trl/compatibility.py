@@ -7,7 +7,7 @@ package may rewrite. The check asks for these methods and their parameters, not 
 import inspect
 import logging
 import re
-from collections.abc import KeysView, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 
 logger = logging.getLogger(__name__)
@@ -58,9 +58,3 @@ def _takes(parameters: Sequence[inspect.Parameter], expected: Sequence[str]) -> 
         if parameters[position].name != name:
             return False
     return True
-
-
-def forward_inputs(trainer: type) -> KeysView[str]:
-    """Return the names of what TRL's forward pass takes, images included; TRL 1.14 has them in a second method."""
-    method = getattr(trainer, "_full_logits_logps", None) or trainer._get_per_token_logps_and_entropies  # type: ignore[attr-defined]
-    return inspect.signature(method).parameters.keys()

@@ -25,7 +25,7 @@ from outcome_rl.integrations.adapter import outcome_turn, validation, with_disag
 from outcome_rl.integrations.trl.advantages import exploration_advantages
 from outcome_rl.integrations.trl.checkpoints import newest_checkpoint
 from outcome_rl.integrations.trl.columns import Columns
-from outcome_rl.integrations.trl.compatibility import check_hooks, forward_inputs
+from outcome_rl.integrations.trl.compatibility import check_hooks
 from outcome_rl.integrations.trl.fused_loss import KEPT, add_policy_loss, check_fused_loss, fused_policy_loss
 from outcome_rl.integrations.trl.kept_tokens import check_kept, keep_tokens, kept_logps, padded, truncates
 from outcome_rl.outcomes.answer_mask import decode_completion
@@ -343,7 +343,6 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             rewards=rewards[local].tolist(),
             scale="none" if self.scale_rewards == "none" else "std",
             examples=rows if self.explorer.matcher.needs_row else None,
-            logps=self._sampled_logps(output) if "logps" in self.explorer.config.needs else None,
             written=self._written,
         )
         # As in TRL, a completion that no reward function scores gets advantage 0.
@@ -379,28 +378,6 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
                 "whether it is correct. Give correct_reward a list that has a function for every row of the data"
             )
         return (decisive >= self.correct_threshold).any(dim=1)
-
-    def _sampled_logps(self, output: dict[str, Any]) -> Tensor:
-        """Return the log-probabilities (N, T) that TRL has, or else one more forward pass's.
-
-        TRL's own forward pass does not see completions that `mask_truncated_completions` leaves out.
-        """
-        own = [] if self.mask_truncated_completions else ["old_per_token_logps"]
-        for name in (*own, "sampling_per_token_logps"):
-            if name in output:
-                found: Tensor = output[name]
-                return found
-        completion_ids = output["completion_ids"]
-        method = self._get_per_token_logps_and_entropies
-        ids = torch.cat([output["prompt_ids"], completion_ids], dim=1)
-        lengths = torch.tensor([[len(row)] for row in self._written], device=ids.device)
-        is_token = torch.arange(completion_ids.shape[1], device=ids.device) < lengths
-        mask = torch.cat([output["prompt_mask"], is_token], dim=1)
-        size = self.args.per_device_train_batch_size
-        images = {name: output[name] for name in forward_inputs(GRPOTrainer) & output.keys()}
-        with torch.no_grad():
-            logps: Tensor = method(self.model, ids, mask, completion_ids.shape[1], batch_size=size, **images)[0]
-        return logps
 
     def _record(self, scored: Scored) -> None:
         """Write metrics among TRL's, and columns of its table of completions."""

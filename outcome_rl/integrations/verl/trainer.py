@@ -165,9 +165,8 @@ def _around_compute_advantage(
     """Supply advantages (R, T): score the last output of a session, and give its advantage to all its outputs."""
     explorer: Explorer = getattr(trainer, _EXPLORER)
     _, id_key = read_settings(trainer.config)
-    more = ["old_log_probs"] if "logps" in explorer.config.needs else []
     with_penalty = trainer.config.algorithm.use_kl_in_reward  # token_level_rewards are then less than the scores
-    more += ["rm_scores"] if with_penalty else []
+    more = ["rm_scores"] if with_penalty else []
     rows = _Rows(explorer, id_key, trainer.tokenizer, batch.keys, batch.tags, batch.partition_id, more)
 
     def advantages(token_level_rewards: Tensor, response_mask: Tensor, scale: Scale) -> Tensor:
@@ -179,7 +178,6 @@ def _around_compute_advantage(
             rewards_F,
             group_ids=rows.group_ids,
             rows=rows.examples,
-            logps=rows.mean_logps() if "old_log_probs" in more else None,
         )
         scores_F = rows.sums("rm_scores") if with_penalty else rewards_F
         scored = score(explorer, batch_F, id_source=explorer.id_source, scale=scale, scores=scores_F)
@@ -334,11 +332,6 @@ class _Rows:
     def sums(self, name: str) -> Tensor:
         """Return the sum over the tokens of each response, (F,)."""
         return torch.stack([values.sum() for values in self.tensors[name].unbind()]).float().cpu()
-
-    def mean_logps(self) -> list[float]:
-        """Return the mean log-probability of each response, over the tokens that the policy wrote."""
-        of_rows = zip(*(self.tensors[name].unbind() for name in ("old_log_probs", "response_mask")), strict=True)
-        return [((logps * mask).sum() / mask.sum().clamp(min=1)).item() for logps, mask in of_rows]
 
 
 def _plain(value: Any) -> Any:
