@@ -58,14 +58,14 @@ def stripped(
 
 def answer_at(response: str, start: int, end: int, source: AnswerSource) -> Answer | None:
     """Return the span as an answer, without math delimiters, Markdown emphasis and closing punctuation."""
+    is_formula = response.startswith(_CLOSES_FORMULA, end)
     start, end = stripped(response, start, end, _EMPHASIS)
     if formula := FORMULA.match(response, start, end):
         start, end = formula.span(formula.lastindex or 0)
     if special := SPECIAL_TOKEN.search(response, start, end):
         end = special.start()
     goes_on = response[start:end].rstrip().endswith((",...", ", ..."))  # a list, `1, 2, ...`
-    # The `!` of `$n!$` is a factorial.
-    marks = ".,;:。，；：" if response.startswith(("$", r"\)", r"\]"), end) else ".,;:!。，；："
+    marks = ".,;:。，；：" if formula or is_formula else ".,;:!。，；："  # the `!` of `$n!$` is a factorial
     start, end = stripped(response, start, end, None, None if goes_on else _EMPHASIS + marks)
     if choice := _MARKED_CHOICE.fullmatch(response, start, end):
         start, end = choice.span(choice.lastindex or 0)
@@ -73,6 +73,7 @@ def answer_at(response: str, start: int, end: int, source: AnswerSource) -> Answ
 
 
 _MARKED_CHOICE = re.compile(r"\([\s*]+([A-J])[\s*]+\)|\[([A-J])\]")  # `(**C**)`, `[C]`
+_CLOSES_FORMULA = ("$", r"\)", r"\]")
 _EMPHASIS = "*_`" + whitespace + "\xa0\u2009\u202f\u3000"
 
 
