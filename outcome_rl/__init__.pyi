@@ -8,9 +8,7 @@ from outcome_rl.metrics import diff_at_k as diff_at_k
 from outcome_rl.metrics import pass_at_k as pass_at_k
 from outcome_rl.outcomes.answer_mask import answer_mask as answer_mask
 from outcome_rl.outcomes.batch import Batch as Batch
-from outcome_rl.outcomes.extraction.answer import Answer as Answer
 from outcome_rl.outcomes.extraction.response import extract_answer as extract_answer
-from outcome_rl.outcomes.functions import Outcome as Outcome
 from outcome_rl.outcomes.functions import outcome_function as outcome_function
 from outcome_rl.outcomes.isolated import isolated as isolated
 from outcome_rl.outcomes.keys import NO_ANSWER as NO_ANSWER
@@ -20,6 +18,7 @@ from outcome_rl.outcomes.keys import outcome_key as outcome_key
 from outcome_rl.outcomes.kinds import OutcomeKind as OutcomeKind
 from outcome_rl.outcomes.kinds import Outcomes as Outcomes
 from outcome_rl.outcomes.matcher import OutcomeMatcher as OutcomeMatcher
+from outcome_rl.outcomes.outcome import Outcome as Outcome
 from outcome_rl.questions import question_id as question_id
 from outcome_rl.questions import question_key as question_key
 from outcome_rl.version import __version__ as __version__

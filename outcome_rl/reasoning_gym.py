@@ -22,8 +22,8 @@ import reasoning_gym
 
 from outcome_rl.expressions import parse
 from outcome_rl.outcomes.extraction.response import MAX_CHARS, extract_answer
-from outcome_rl.outcomes.functions import Outcome
 from outcome_rl.outcomes.isolated import isolated
+from outcome_rl.outcomes.outcome import Outcome
 
 # Answers that are right in no task, and that scorers which evaluate text try to evaluate.
 _PROBES = ("?", "1 + 1", "x**2", "[1, 2]", "[[1, 2], [3, 4]]", "(1, 2)", "{1: 2}", "'a'")

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.outcomes.batch import Batch
-from outcome_rl.outcomes.extraction.answer import Answer
 from outcome_rl.outcomes.keys import NO_ANSWER
 from outcome_rl.outcomes.kinds import OutcomeKind, golds_differ
+from outcome_rl.outcomes.outcome import Outcome
 from outcome_rl.questions import question_key
 from outcome_rl.ranks import gathered
 
@@ -33,7 +33,7 @@ class Reading(NamedTuple):
     correct: Tensor  # (N,) bool
     rewards: Tensor | None
     logps: Tensor | None
-    answers: list[Answer | None]
+    answers: list[Outcome | None]
     golds: dict[str, str]  # of the questions that had none before
     judged: bool  # whether correctness is known
     unresolved: int

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from outcome_rl.outcomes.answer_mask import Tokenizer, answer_mask
-from outcome_rl.outcomes.extraction.answer import Answer
 from outcome_rl.outcomes.keys import NO_ANSWER
+from outcome_rl.outcomes.outcome import Outcome
 from outcome_rl_kernels.checks import as_mask
 from outcome_rl_kernels.loss.types import AnswerMaskMode
 
@@ -35,7 +35,7 @@ class Scored:
     bonuses: Tensor  # (N,), exploration part, times its coefficient
     groups: Tensor  # (N,) int64, index of the group, in order of appearance
     gated: Tensor | None  # (N,) bool, whether the curriculum gate leaves out the question; None without a gate
-    answers: list[Answer | None]  # N final answers with their character spans
+    answers: list[Outcome | None]  # N final answers with their character spans
     answer_mask_mode: AnswerMaskMode  # of the explorer's settings
     judged: bool  # whether correctness is known, from golds or `correct`
     unresolved: int  # responses with a comparison or a function that failed, timed out or was not started in time

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 
 from outcome_rl.exploration.traces import key_text
 from outcome_rl.outcomes.answer_mask import Tokenizer, decode_completion
-from outcome_rl.outcomes.extraction.answer import Answer
+from outcome_rl.outcomes.outcome import Outcome
 
 
 class Message(NamedTuple):
@@ -91,7 +91,7 @@ class Sample:
 
     problem: Problem
     rollout: Rollout
-    answer: Answer | None
+    answer: Outcome | None
     correct: bool
     reward: float
     count: int  # how often its outcome was sampled for this question before the batch

@@ -2,7 +2,8 @@
 
 The modules form a pipeline; each can also be used separately:
 
-- `extraction` finds the final answer of a response and its character span;
+- `outcome` is the type of an outcome: its value, its characters in the response, its key;
+- `extraction` finds the final answer of a response;
 - `keys` turns an answer into a canonical text and a stable 64-bit key; `canonical` is the algebra behind it;
 - `kinds` is the base of all kinds of outcomes: a rule and two functions; `matcher` is the one of mathematics,
   `function_matcher` of outcome functions, `given` of the caller's keys, and `equivalence` of the paper's classes;

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Protocol
 
-from outcome_rl.outcomes.extraction.answer import Answer
+from outcome_rl.outcomes.outcome import Outcome
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,7 +39,7 @@ def decode_completion(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
 
 
 def answer_mask(
-    tokenizer: Tokenizer, completion_ids: "Sequence[Sequence[int]] | Tensor", answers: Sequence[Answer | None]
+    tokenizer: Tokenizer, completion_ids: "Sequence[Sequence[int]] | Tensor", answers: Sequence[Outcome | None]
 ) -> "Tensor":
     """Mark the tokens of each completion that overlap its final answer.
 
@@ -57,7 +57,7 @@ def answer_mask(
         (N, T) bool, True on answer tokens, on the device of `completion_ids` (for sequences: on the CPU).
 
     Raises:
-        TypeError: the tokenizer is none, the ids are not rows of integers, or an answer is not an `Answer`.
+        TypeError: the tokenizer is none, the ids are not rows of integers, or an answer is not an `Outcome`.
         ValueError: if the number of answers differs from that of the completions, or an answer is not in its
             completion's text at its span.
     """
@@ -67,9 +67,9 @@ def answer_mask(
         raise TypeError(f"tokenizer must have a method decode, as transformers' do; got {tokenizer!r}")
     _check_rows(completion_ids)
     for i, answer in enumerate(answers):
-        if answer is not None and not isinstance(answer, Answer):
+        if answer is not None and not isinstance(answer, Outcome):
             raise TypeError(
-                f"answers[{i}] must be an Answer, which knows its position in the text, or None; got "
+                f"answers[{i}] must be an Outcome, which knows its position in the text, or None; got "
                 f"{type(answer).__name__}. extract_answer(text) returns one"
             )
     device = completion_ids.device if isinstance(completion_ids, torch.Tensor) else torch.device("cpu")
@@ -103,7 +103,7 @@ def _check_rows(completion_ids: "Sequence[Sequence[int]] | Tensor") -> None:
 def answer_spans(
     tokenizer: Tokenizer,
     completion_ids: Sequence[Sequence[int]],
-    answers: Sequence[Answer | None],
+    answers: Sequence[Outcome | None],
     texts: Sequence[str] | None = None,
 ) -> list[tuple[int, int]]:
     """Find the range of tokens of each completion that overlap its final answer; see `answer_mask`.
@@ -122,11 +122,11 @@ def answer_spans(
         raise ValueError(
             f"answers must have one entry per completion; got {len(answers)} for {len(completion_ids)} completions."
         )
-    known: dict[tuple[Answer, tuple[int, ...]], tuple[int, int]] = {}  # samples of one question are often identical
+    known: dict[tuple[Outcome, tuple[int, ...]], tuple[int, int]] = {}  # samples of one question are often identical
     spans = []
     for i, (ids, answer) in enumerate(zip(completion_ids, answers, strict=True)):
         span = (0, 0)
-        if answer is not None and not (answer.source == "function" and answer.start == answer.end):
+        if answer is not None and answer.start < answer.end:
             key = (answer, tuple(ids))
             if key not in known:
                 text = decode_completion(tokenizer, ids) if texts is None else texts[i]
@@ -136,10 +136,10 @@ def answer_spans(
     return spans
 
 
-def _token_span(tokenizer: Tokenizer, ids: list[int], text: str, answer: Answer, row: int) -> tuple[int, int]:
+def _token_span(tokenizer: Tokenizer, ids: list[int], text: str, answer: Outcome, row: int) -> tuple[int, int]:
     """Return the range of tokens that overlap the answer's characters."""
-    spelled = answer.end <= len(text) if answer.source == "function" else text[answer.start : answer.end] == answer.text
-    if not spelled or not answer.text:
+    is_inside = answer.end <= len(text)
+    if not is_inside or (answer.source and text[answer.start : answer.end] != answer.text):  # as extraction found it
         raise ValueError(
             f"answers[{row}] must be {answer.text!r} at characters [{answer.start}, {answer.end}) of its completion; "
             f"got {text[answer.start : answer.end]!r} there. Extract it from decode_completion(tokenizer, ids)."

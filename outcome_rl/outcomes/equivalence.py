@@ -17,11 +17,11 @@ import numpy as np
 
 from outcome_rl.isolation.grader import Pair, Verdict
 from outcome_rl.outcomes.batch import Batch
-from outcome_rl.outcomes.extraction.answer import Answer
 from outcome_rl.outcomes.extraction.response import final_answer
 from outcome_rl.outcomes.keys import NO_ANSWER, OUTCOME_RULE, canonical_text, hash_key
 from outcome_rl.outcomes.kinds import Outcomes, Progress, Texts, until
 from outcome_rl.outcomes.matcher import OutcomeMatcher, can_vote, final_golds
+from outcome_rl.outcomes.outcome import Outcome
 from outcome_rl.user_functions import boolean, check_callable, name_of
 
 Judge = Callable[[str, str], bool]
@@ -77,7 +77,7 @@ class EquivalenceMatcher(OutcomeMatcher):
     def _classify_answers(
         self,
         batch: Batch,
-        answers: list[Answer | None],
+        answers: list[Outcome | None],
         texts: Texts,
         progress: Progress | None,
         limit_s: float | None,

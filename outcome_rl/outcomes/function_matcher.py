@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from outcome_rl.outcomes.batch import Batch, Row
-from outcome_rl.outcomes.functions import MAX_SHOWN_CHARS, Failure, Outcome, value_key, value_of, wrapped
+from outcome_rl.outcomes.functions import MAX_SHOWN_CHARS, Failure, value_key, value_of, wrapped
 from outcome_rl.outcomes.keys import NO_ANSWER, hash_key
 from outcome_rl.outcomes.kinds import OutcomeKind, until
+from outcome_rl.outcomes.outcome import Outcome
 from outcome_rl.user_functions import boolean, check_callable, load_function, not_ending_the_process
 
 logger = logging.getLogger(__name__)

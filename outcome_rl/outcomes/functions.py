@@ -11,11 +11,12 @@ characters of the response that spell the outcome, which the answer mask then co
 import functools
 import json
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from outcome_rl.outcomes.batch import Row
 from outcome_rl.outcomes.keys import NO_ANSWER, hash_key
+from outcome_rl.outcomes.outcome import Outcome
 from outcome_rl.user_functions import check_callable, describe, load_function, name_of, plain
 
 FailureKind = Literal["timeout", "crash", "memory", "error", "cut"]
@@ -24,18 +25,6 @@ MAX_VALUE_CHARS = 1 << 16
 """Maximum length of an outcome's text; use a digest for longer texts."""
 
 MAX_SHOWN_CHARS = 240
-
-
-class Outcome(NamedTuple):
-    """An outcome: its value, the characters `response[start:end]` that spell it, and the key that names it.
-
-    A kind of outcomes may give the key, 0 for no answer; None takes the hash of the value.
-    """
-
-    value: Hashable
-    start: int = 0
-    end: int = 0
-    key: int | None = None
 
 
 class Failure(NamedTuple):
@@ -167,7 +156,7 @@ def found(result: Any, length: int) -> Outcome:
     Raises:
         TypeError, ValueError: it is no outcome, or its span is not in the response.
     """
-    value, start, end, _ = result if isinstance(result, Outcome) else Outcome(result)
+    value, start, end, *_ = result if isinstance(result, Outcome) else Outcome(result)
     if not (type(start) is int and type(end) is int and 0 <= start <= end <= length):
         raise ValueError(f"the span of an outcome must be in the response of {length} characters; got {start}:{end}")
     value = plain(value)
@@ -193,9 +182,8 @@ def value_of(text: str) -> Any:
     return _tuples(json.loads(text))
 
 
-def shown(value: Hashable) -> str:
+def shown(text: str) -> str:
     """Return the text of a value for people."""
-    text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}..."
 
 

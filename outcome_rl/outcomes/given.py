@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 from outcome_rl.outcomes.batch import Batch
-from outcome_rl.outcomes.extraction.answer import Answer
 from outcome_rl.outcomes.keys import NO_ANSWER
 from outcome_rl.outcomes.kinds import OutcomeKind, Outcomes
+from outcome_rl.outcomes.outcome import Outcome
 
 _FORMER_RULE = "function/outcome_rl.outcomes.functions:given/1"  # its keys were hashes of the integers
 
@@ -32,7 +32,7 @@ class GivenMatcher(OutcomeKind):
             raise ValueError(
                 f"outcome_keys must be {len(batch)} integers, one per response; got {keys.dtype} of shape {keys.shape}"
             )
-        answers = [Answer(str(key), 0, 0, "function") if key != NO_ANSWER else None for key in keys.tolist()]
+        answers = [Outcome(str(key)) if key != NO_ANSWER else None for key in keys.tolist()]
         return Outcomes(keys.astype(np.int64), np.zeros(len(keys), np.bool_), answers)
 
     def reads(self, rule: str) -> bool:

@@ -16,7 +16,8 @@ from outcome_rl.isolation.own_process import in_own_process
 from outcome_rl.isolation.worker_pool import WorkerPool
 from outcome_rl.isolation.worker_process import Handler
 from outcome_rl.outcomes.batch import Row
-from outcome_rl.outcomes.functions import Failure, FailureKind, Outcome, OutcomeFunction, found, text_of, value_of
+from outcome_rl.outcomes.functions import Failure, FailureKind, OutcomeFunction, found, text_of, value_of
+from outcome_rl.outcomes.outcome import Outcome
 from outcome_rl.user_functions import describe, load_function, name_of
 
 _GRACE_S = 5.0  # a worker ends a function at the limit; after so much longer the worker itself is ended
@@ -124,7 +125,7 @@ def load_isolated(name: str) -> Handler:
     def reply(task: str) -> dict[str, Any]:
         response, example = pickle.loads(base64.b64decode(task))
         try:
-            value, start, end, _ = found(function(response, example), len(response))
+            value, start, end, *_ = found(function(response, example), len(response))
             return {"verdict": "value", "found": (text_of(value), start, end)}
         except MemoryError:
             return {"verdict": "memory", "error": "its memory limit was reached"}

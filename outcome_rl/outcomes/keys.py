@@ -56,7 +56,7 @@ def outcome_key(text: str) -> int:
     The key is `blake2b(canonical_text(text), digest_size=8)`, the same in every process and on every machine.
 
     Args:
-        text: the answer's text, such as `Answer.text`.
+        text: the answer's text, such as that of `extract_answer`.
 
     Returns:
         A value in [-2**63, 2**63); `NO_ANSWER` = 0 only if the canonical text is empty (blank, `$$`).

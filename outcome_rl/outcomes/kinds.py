@@ -26,9 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcome_rl.outcomes.batch import Batch, Row
-from outcome_rl.outcomes.extraction.answer import Answer
-from outcome_rl.outcomes.functions import Failure, Outcome, found, shown
+from outcome_rl.outcomes.functions import Failure, found, shown
 from outcome_rl.outcomes.keys import NO_ANSWER
+from outcome_rl.outcomes.outcome import Outcome
 from outcome_rl.user_functions import boolean
 
 logger = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class Outcomes(NamedTuple):
 
     keys: NDArray[np.int64]
     correct: NDArray[np.bool_]
-    answers: list[Answer | None]
+    answers: list[Outcome | None]
     unresolved: int = 0
     bad_golds: Mapping[str, str] = {}
     doubtful_golds: Mapping[str, str] = {}
@@ -140,7 +140,7 @@ class OutcomeKind:
         return Outcomes(
             np.array([outcome.key for outcome in outcomes], np.int64),
             np.array([correct[row] for row in rows], np.bool_),
-            list(map(answer_of, outcomes)),
+            list(map(_shown, outcomes)),
             sum(isinstance(outcome, Failure) for outcome in outcomes),
             self._bad_golds(batch, golds),
         )
@@ -221,13 +221,11 @@ def _warn(text: str, question_id: str, why: str) -> None:
     warnings.warn(f"{text.rstrip('.') % (question_id, why)}; no response to it will count as correct.", stacklevel=4)
 
 
-def answer_of(outcome: Outcome | Failure) -> Answer | None:
-    """Return an outcome of a function as an answer; the span is empty where the function gave none."""
+def _shown(outcome: Outcome | Failure) -> Outcome | None:
+    """Return an outcome with a value for people; None for no answer."""
     if outcome.key == NO_ANSWER:
         return None
-    if isinstance(outcome, Failure):
-        return Answer(f"({outcome.kind})", 0, 0, "function")
-    return Answer(shown(outcome.value), outcome.start, outcome.end, "function")
+    return Outcome(f"({outcome.kind})") if isinstance(outcome, Failure) else outcome._replace(value=shown(outcome.text))
 
 
 def empty_golds(batch: Batch) -> dict[str, str]:

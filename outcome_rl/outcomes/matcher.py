@@ -14,10 +14,10 @@ import numpy as np
 
 from outcome_rl.isolation.grader import MAX_LOGGED_CHARS, MathVerifyPool, Pair, Verdict
 from outcome_rl.outcomes.batch import Batch, Row
-from outcome_rl.outcomes.extraction.answer import Answer
 from outcome_rl.outcomes.extraction.response import extract_answer, final_answer
 from outcome_rl.outcomes.keys import OUTCOME_RULE, Tag, canonical_text, is_open, outcome_key
 from outcome_rl.outcomes.kinds import OutcomeKind, Outcomes, Progress, Texts, golds_of, until
+from outcome_rl.outcomes.outcome import Outcome
 from outcome_rl.outcomes.refutation import refuted
 from outcome_rl.outcomes.tolerance import contradicts, within_tolerance
 
@@ -89,7 +89,7 @@ class OutcomeMatcher(OutcomeKind):
     ) -> Outcomes:
         """Classify answers that were extracted before, like `classify`; None means no answer, and rows are not read."""
         batch = Batch(question_ids, [answer or "" for answer in answers], golds)
-        given = [None if answer is None else Answer(answer, 0, len(answer), "given") for answer in answers]
+        given = [None if answer is None else Outcome(answer) for answer in answers]
         return self.report(self._classify_answers(batch, given, {}, progress, None))
 
     @staticmethod
@@ -121,7 +121,7 @@ class OutcomeMatcher(OutcomeKind):
     def _classify_answers(
         self,
         batch: Batch,
-        answers: list[Answer | None],
+        answers: list[Outcome | None],
         texts: Texts,
         progress: Progress | None,
         limit_s: float | None,

@@ -13,8 +13,9 @@ from typing import Any
 
 from outcome_rl.outcomes.extraction.answer import last_match
 from outcome_rl.outcomes.extraction.response import MAX_CHARS, extract_answer
-from outcome_rl.outcomes.functions import Outcome, outcome_function
+from outcome_rl.outcomes.functions import outcome_function
 from outcome_rl.outcomes.isolated import isolated
+from outcome_rl.outcomes.outcome import Outcome
 
 _JSON_TRIES = 256  # of opening braces, from the last one backwards
 

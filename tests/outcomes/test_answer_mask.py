@@ -11,8 +11,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from outcome_rl.outcomes.answer_mask import answer_mask, decode_completion
-from outcome_rl.outcomes.extraction.answer import Answer
 from outcome_rl.outcomes.extraction.response import extract_answer
+from outcome_rl.outcomes.outcome import Outcome
 
 LINES = ["so the answer is \\boxed{42}.", "we add 7 and 35, hence 42 \\boxed{x+1}", "αβγ 🙂🙃 is it é?", "12 + 30 = 42"]
 SPECIAL = ["<pad>", "<eos>", "<think>"]
@@ -73,7 +73,7 @@ def tokenizer(request: pytest.FixtureRequest) -> PreTrainedTokenizerFast:
     return TOKENIZERS[request.param]
 
 
-def mask_of(tokenizer: PreTrainedTokenizerFast, ids: list[int], answer: Answer | None) -> list[bool]:
+def mask_of(tokenizer: PreTrainedTokenizerFast, ids: list[int], answer: Outcome | None) -> list[bool]:
     mask = answer_mask(tokenizer, [ids], [answer])
     assert mask.dtype == torch.bool
     assert mask.shape == (1, len(ids))
@@ -107,7 +107,9 @@ def test_mask_equals_the_oracle(name: str, data: st.DataObject) -> None:
         return
     start = rng.randrange(max(0, len(text) - rng.choice([20, 100, 10_000])), len(text))
     end = min(rng.randrange(start, len(text)) + 1, start + 30)
-    masked = {i for i, on in enumerate(mask_of(tokenizer, ids, Answer(text[start:end], start, end, "given"))) if on}
+    masked = {
+        i for i, on in enumerate(mask_of(tokenizer, ids, Outcome(text[start:end], start, end, source="line"))) if on
+    }
     assert masked == spelling(tokenizer, ids, start, end)
 
 
@@ -135,11 +137,11 @@ def test_special_tokens_and_padding(tokenizer: PreTrainedTokenizerFast) -> None:
     ids = tokenizer.encode("12 + 30 = 42", add_special_tokens=False)
     text = decode_completion(tokenizer, ids)
     think, eos, pad = tokenizer.convert_tokens_to_ids(["<think>", "<eos>", "<pad>"])
-    plain = mask_of(tokenizer, ids, Answer("42", len(text) - 2, len(text), "given"))
+    plain = mask_of(tokenizer, ids, Outcome("42", len(text) - 2, len(text), source="line"))
     first = plain.index(True)
     special = [*ids[:first], think, *ids[first:], eos, pad, pad]
     assert decode_completion(tokenizer, special) == text
-    mask = mask_of(tokenizer, special, Answer("42", len(text) - 2, len(text), "given"))
+    mask = mask_of(tokenizer, special, Outcome("42", len(text) - 2, len(text), source="line"))
     assert mask == [*plain[:first], False, *plain[first:], False, False, False]
 
 
@@ -148,7 +150,7 @@ def test_tensors_equal_ragged_lists(tokenizer: PreTrainedTokenizerFast) -> None:
         tokenizer.encode(text, add_special_tokens=False) for text in ("12 + 30 = 42", "so the answer is 42", "is it")
     ]
     texts = [decode_completion(tokenizer, row) for row in rows]
-    answers = [Answer("42", len(text) - 2, len(text), "given") if "42" in text else None for text in texts]
+    answers = [Outcome("42", len(text) - 2, len(text), source="line") if "42" in text else None for text in texts]
     ragged = answer_mask(tokenizer, rows, answers)
     width = max(map(len, rows))
     padded = torch.tensor([row + [tokenizer.pad_token_id] * (width - len(row)) for row in rows])
@@ -161,11 +163,11 @@ def test_tensors_equal_ragged_lists(tokenizer: PreTrainedTokenizerFast) -> None:
     ("answers", "message"),
     [
         ([], "got 0 for 1 completions"),
-        ([Answer("9", 0, 1, "given")], r"answers\[0\] must be '9' at characters \[0, 1\)"),
-        ([Answer("1", 900, 901, "given")], r"got '' there"),
+        ([Outcome("9", 0, 1, source="line")], r"answers\[0\] must be '9' at characters \[0, 1\)"),
+        ([Outcome("1", 900, 901, source="line")], r"got '' there"),
     ],
 )
-def test_answers_that_are_not_in_the_completion_are_named(answers: list[Answer], message: str) -> None:
+def test_answers_that_are_not_in_the_completion_are_named(answers: list[Outcome], message: str) -> None:
     tokenizer = TOKENIZERS["word_level"]
     with pytest.raises(ValueError, match=message):
         answer_mask(tokenizer, [tokenizer.encode("12 + 30 = 42", add_special_tokens=False)], answers)
@@ -174,7 +176,7 @@ def test_answers_that_are_not_in_the_completion_are_named(answers: list[Answer],
 @pytest.mark.parametrize(
     ("ids", "answers", "message"),
     [
-        ([[1, 2]], ["42"], r"answers\[0\] must be an Answer.*got str. extract_answer"),
+        ([[1, 2]], ["42"], r"answers\[0\] must be an Outcome.*got str. extract_answer"),
         ([1, 2], [None, None], r"completion_ids\[0\] must be a sequence of integers"),
         ([[1.0]], [None], r"completion_ids\[0\]"),
         (["12"], [None], r"completion_ids\[0\]"),

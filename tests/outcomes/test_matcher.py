@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from outcome_rl import Explorer
 from outcome_rl.isolation.grader import MathVerifyPool
-from outcome_rl.outcomes.extraction.answer import Answer
 from outcome_rl.outcomes.extraction.response import extract_answer
 from outcome_rl.outcomes.keys import NO_ANSWER, outcome_key
 from outcome_rl.outcomes.matcher import OutcomeMatcher
+from outcome_rl.outcomes.outcome import Outcome
 
 GENERATIONS = Path(__file__).resolve().parents[3] / "shared" / "data" / "generations"
 
@@ -229,10 +229,7 @@ def test_agrees_with_labelled_pairs(matcher: OutcomeMatcher) -> None:
         pytest.skip(f"needs {PAIRS}")
     rows = [json.loads(line) for line in PAIRS.read_text().splitlines()]
     rows = [row for row in rows if not row.get("suspect") and not row.get("convention")]
-    texts = [
-        [(extract_answer(row[side]) or Answer(row[side], 0, 0, "given")).text for row in rows]
-        for side in ("pred", "gold")
-    ]
+    texts = [[(extract_answer(row[side]) or Outcome(row[side])).text for row in rows] for side in ("pred", "gold")]
     correct = matcher.classify_answers([f"{i}" for i in range(len(rows))], *texts).correct
     expected = np.array([row["expected"] for row in rows])
     assert np.mean(correct == expected) >= 0.9

@@ -1,25 +1,10 @@
-"""An answer with its place in the response, and the reading of short texts that all rules share."""
+"""The reading of short texts that all rules of extraction share."""
 
 import re
 from collections import deque
 from string import whitespace
-from typing import Literal, NamedTuple
 
-AnswerSource = Literal["boxed", "tag", "hash", "phrase", "conclusion", "line", "given", "function"]
-
-
-class Answer(NamedTuple):
-    """Final answer with its character span: `text == response[start:end]`, without surrounding spaces.
-
-    `source` names the rule that found it; "given" marks an answer that was passed without its response, and "function"
-    the outcome of an outcome function: then `text` is the outcome, and the span is empty if the function gave none.
-    """
-
-    text: str
-    start: int
-    end: int
-    source: AnswerSource
-
+from outcome_rl.outcomes.outcome import Outcome, Source
 
 # A `$` that is not closed on its line, or that the next number follows, is a currency sign.
 FORMULA = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$(?![0-9])|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
@@ -43,7 +28,7 @@ UNSETTLED = re.compile(
 SPECIAL_TOKEN = re.compile(r"<[|｜][^<>\n]{1,40}[|｜]>|</?s>|<(?:eos|bos|pad|unk|(?:end|start)_of_turn)>")
 
 
-def moved(answer: Answer, offset: int) -> Answer:
+def moved(answer: Outcome, offset: int) -> Outcome:
     """Return an answer whose text began at `offset` of another one."""
     return answer._replace(start=answer.start + offset, end=answer.end + offset) if offset else answer
 
@@ -56,7 +41,7 @@ def stripped(
     return start, start + len(text[start:end].rstrip(closing))
 
 
-def answer_at(response: str, start: int, end: int, source: AnswerSource) -> Answer | None:
+def answer_at(response: str, start: int, end: int, source: Source) -> Outcome | None:
     """Return the span as an answer, without math delimiters, Markdown emphasis and closing punctuation."""
     is_formula = response.startswith(_CLOSES_FORMULA, end)
     start, end = stripped(response, start, end, _EMPHASIS)
@@ -69,7 +54,7 @@ def answer_at(response: str, start: int, end: int, source: AnswerSource) -> Answ
     start, end = stripped(response, start, end, None, None if goes_on else _EMPHASIS + marks)
     if choice := _MARKED_CHOICE.fullmatch(response, start, end):
         start, end = choice.span(choice.lastindex or 0)
-    return Answer(response[start:end], start, end, source) if start < end else None
+    return Outcome(response[start:end], start, end, source=source) if start < end else None
 
 
 _MARKED_CHOICE = re.compile(r"\([\s*]+([A-J])[\s*]+\)|\[([A-J])\]")  # `(**C**)`, `[C]`
@@ -83,7 +68,7 @@ _MATHEMATICS = re.compile(r"[0-9\\=]|\W*[A-Z]\W*$")
 _AROUND = " \t\n$*_`.,;:!。，；：()[]\\"
 
 
-def bare(text: str) -> Answer | None:
+def bare(text: str) -> Outcome | None:
     """Read `10`, `$x = 2$`, `5 cm`, `(C)` or two words that are all of a text; a sentence is no answer."""
     start, end = stripped(text, 0, len(text))
     answer = answer_at(text, start, end, "line") if end - start <= 100 else None

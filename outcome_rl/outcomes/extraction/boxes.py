@@ -2,7 +2,8 @@ r"""The last `\boxed{...}` of a response, or the last ones that are one answer."
 
 import re
 
-from outcome_rl.outcomes.extraction.answer import BOX, NAME, Answer, stripped
+from outcome_rl.outcomes.extraction.answer import BOX, NAME, stripped
+from outcome_rl.outcomes.outcome import Outcome
 
 # A placeholder: `...`, `your answer`, `{}` of a program.
 _NOTHING = r"[\s?_.…]*+(?:\{+\}+|\\[lc]?dots|(?i:(?:the |your )?(?:final )?(?:answer|ans|result)(?: here)?))?[\s?_.…]*+"
@@ -21,7 +22,7 @@ _NAME_BEFORE = re.compile(rf"{NAME}\Z")
 _MAX_JOINT = 40
 
 
-def last_box(response: str, first: int) -> Answer | None:
+def last_box(response: str, first: int) -> Outcome | None:
     """Return the box that closes last; the box inside it, if it holds nothing else.
 
     Args:
@@ -30,7 +31,7 @@ def last_box(response: str, first: int) -> Answer | None:
     """
     only = _PLAIN_BOX.match(response, first)
     if only and BOX.search(response, only.end()) is None and not _PLACEHOLDER.fullmatch(only[1]):
-        return Answer(only[1], *only.span(1), "boxed")
+        return Outcome(only[1], *only.span(1), source="boxed")
     open_groups: list[tuple[int, int] | None] = []  # (start of the command, start of the content) of a box; else None
     open_boxes = 0
     found: tuple[int, int] | None = None
@@ -57,7 +58,7 @@ def last_box(response: str, first: int) -> Answer | None:
     if found is None:
         return None
     start, end = _joined(response, outermost, found)
-    return Answer(response[start:end], start, end, "boxed")
+    return Outcome(response[start:end], start, end, source="boxed")
 
 
 def _joined(response: str, boxes: list[tuple[int, int]], last: tuple[int, int]) -> tuple[int, int]:

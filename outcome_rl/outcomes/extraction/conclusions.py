@@ -4,7 +4,8 @@ import re
 from itertools import pairwise
 
 from outcome_rl.outcomes.extraction.announcements import CALCULATION, CONCLUSION
-from outcome_rl.outcomes.extraction.answer import DIGIT, NAME, SENTENCE_END, UNSETTLED, Answer, answer_at
+from outcome_rl.outcomes.extraction.answer import DIGIT, NAME, SENTENCE_END, UNSETTLED, answer_at
+from outcome_rl.outcomes.outcome import Outcome
 
 VERB = r"\b(?:is|are|equals?|es|son|est|sont|é|são|ist|sind)\b|[=是为多少]|等于"
 _TERM = (
@@ -31,7 +32,7 @@ _MAX_CONCLUSION = 300
 _STOP = re.compile(r"[.!。！।۔$)*]|.\s*[*_]")  # emphasis closes a sentence, too
 
 
-def conclusion(text: str, seen: str, of_reasoning: bool = False) -> Answer | None:
+def conclusion(text: str, seen: str, of_reasoning: bool = False) -> Outcome | None:
     """Read a last sentence that draws a conclusion or states a value: the first quantities behind its last verb.
 
     A line without a full stop was cut off, and has none. A last line that only calls out says nothing of the answer.

@@ -11,12 +11,12 @@ from outcome_rl.outcomes.extraction.answer import (
     SCALES,
     SENTENCE_END,
     UNSETTLED,
-    Answer,
     answer_at,
     bare,
     last_match,
 )
 from outcome_rl.outcomes.extraction.conclusions import VERB, concluded
+from outcome_rl.outcomes.outcome import Outcome
 
 _QUOTED = re.compile(r"([\"'])([^\n]{1,100}?)\s*\1")
 # A choice with its text: words without a digit; `A. 12` is read whole.
@@ -42,7 +42,7 @@ _PART_OF = re.compile(r"\b(?:(?<!total )of|by|to|mod|base|from|except|minus|nega
 _BEHIND = re.compile(rf"[0-9]|{VERB}|^ (?:(?:more|less|fewer) than|or|squared|cubed|percent|{SCALES})\b")
 
 
-def phrase(text: str) -> Answer | None:
+def phrase(text: str) -> Outcome | None:
     """Find the value of the last announcement, up to the end of its formula, clause or line.
 
     A later one that says nothing new, `the answer is correct` or cut off, is ignored, and `the answer is not 7` cancels
@@ -58,7 +58,7 @@ def phrase(text: str) -> Answer | None:
     return None
 
 
-def result(text: str) -> Answer | None:
+def result(text: str) -> Outcome | None:
     """Read a last line that names a result, `A: 42`, `Total: 42`, or that is a conclusion of one value, `Thus 42`."""
     start = text.rfind("\n") + 1
     named = words.RESULT.match(text, start)
@@ -84,7 +84,7 @@ def _announced(text: str) -> Iterator[tuple[int, int]]:
             yield before.span(before.lastindex or 0)
 
 
-def said(text: str, start: int) -> Answer | None:
+def said(text: str, start: int) -> Outcome | None:
     """Return what is said from `start` on: a formula, a quotation, or words up to a remark or the end of the clause."""
     if head := words.HEAD.match(text, start):
         start = head.end()
@@ -103,7 +103,7 @@ def said(text: str, start: int) -> Answer | None:
     return answer_at(text, start, _balanced(text, start, end), "phrase")
 
 
-def _stated(text: str, start: int, end: int) -> Answer | None:
+def _stated(text: str, start: int, end: int) -> Outcome | None:
     """Return the one quantity that a sentence states; none of a description, `All multiples of 6`."""
     span = concluded(text, start, end) if _SENTENCE.match(text, start, end) else None
     if span is None or not DIGIT.search(text, *span):
@@ -128,7 +128,7 @@ def _balanced(text: str, start: int, end: int) -> int:
 _TAG_END = re.compile(r"</(?:(?:final_?)?answer|final)>|\[/(?:final_?)?answer\]", re.IGNORECASE)
 
 
-def tag(text: str) -> Answer | None:
+def tag(text: str) -> Outcome | None:
     """Find the last complete `<answer>...</answer>` or `[ANSWER]...[/ANSWER]`."""
     close = last_match(_TAG_END, text) if "</" in text or "[/" in text else None
     start = text.rfind(close[0].replace("/", ""), 0, close.start()) if close else -1
@@ -145,7 +145,7 @@ _HASH = re.compile(
 )
 
 
-def hash_mark(text: str) -> Answer | None:
+def hash_mark(text: str) -> Outcome | None:
     """Find the last mark `#### 42` (GSM8K), or a last line `# 42`."""
     last = last_match(_HASH, text) if "# " in text or "####" in text else None
     return last and answer_at(text, last.start(1), last.end(2 if UNSETTLED.search(last[2]) else 1), "hash")
@@ -158,7 +158,7 @@ _ALONE = re.compile(
 )
 
 
-def alone(text: str) -> Answer | None:
+def alone(text: str) -> Outcome | None:
     """Read a number, a formula between its signs, `x = 2`, or a choice with or without its text, that is all."""
     whole = text.strip().removesuffix(".")
     answer = said(text, text.index(whole)) if _ALONE.fullmatch(whole) else None

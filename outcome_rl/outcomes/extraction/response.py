@@ -9,17 +9,18 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
-from outcome_rl.outcomes.extraction.answer import BOX, SENTENCE_END, Answer, bare, last_match, moved
+from outcome_rl.outcomes.extraction.answer import BOX, SENTENCE_END, bare, last_match, moved
 from outcome_rl.outcomes.extraction.boxes import EMPTY_BOX, last_box
 from outcome_rl.outcomes.extraction.conclusions import conclusion
 from outcome_rl.outcomes.extraction.phrases import alone, hash_mark, phrase, result, tag
 from outcome_rl.outcomes.extraction.view import blank, view
+from outcome_rl.outcomes.outcome import Outcome
 
 MAX_CHARS = 1 << 16
 """Number of characters searched at the end of a response: more than 20,000 tokens."""
 
 
-def extract_answer(response: str) -> Answer | None:
+def extract_answer(response: str) -> Outcome | None:
     """Return the final answer of a response, or None if it has none.
 
     Args:
@@ -49,7 +50,8 @@ def extract_answer(response: str) -> Answer | None:
     for end in (*(turn.start() for turn in turns), len(text)):
         if answer := _answer_of_turn(text[:end]):
             start, end = answer.start + skipped, answer.end + skipped
-            return Answer(response[start:end], start, end, answer.source)  # as it stands, not as the view has it
+            # As it stands, not as the view has it.
+            return Outcome(response[start:end], start, end, source=answer.source)
     return None
 
 
@@ -65,7 +67,7 @@ _NEXT_QUESTION = re.compile(
 _MAX_TURNS = 8
 
 
-def _answer_of_turn(text: str) -> Answer | None:
+def _answer_of_turn(text: str) -> Outcome | None:
     """Return the answer behind the reasoning, before another question; else the one in all of the text."""
     thought = _end_of_reasoning(text)
     start, held = thought, None
@@ -77,14 +79,14 @@ def _answer_of_turn(text: str) -> Answer | None:
     return _read(text, thought, len(text), thought) or (_read(text, 0, len(text), 0) if thought else None) or held
 
 
-def _read(text: str, start: int, end: int, thought: int) -> Answer | None:
+def _read(text: str, start: int, end: int, thought: int) -> Outcome | None:
     """Return the answer of a part of a text; behind the reasoning it may be all of it."""
     part = text[start:end].rstrip()
     answer = next(filter(None, _answers(part, is_final=0 < thought == start)), None)
     return answer and moved(answer, start)
 
 
-def _answers(text: str, is_final: bool) -> Iterator[Answer | None]:
+def _answers(text: str, is_final: bool) -> Iterator[Outcome | None]:
     """Yield what each rule reads in a text without spaces at its end, in order."""
     if first_box := BOX.search(text):
         if box := last_box(text, first_box.start()):
@@ -104,7 +106,7 @@ def _answers(text: str, is_final: bool) -> Iterator[Answer | None]:
         yield conclusion(text, seen, is_final)
 
 
-def _named_after(text: str, box: Answer) -> Answer | None:
+def _named_after(text: str, box: Outcome) -> Outcome | None:
     """Return the choice or number that a line `Answer: D` behind the last box names."""
     answer = phrase(view(text[box.end :])) if text.find("nswer", box.end) >= 0 else None
     return moved(answer, box.end) if answer and _NAMED.search(answer.text) and bare(answer.text) else None
