@@ -1,15 +1,18 @@
-"""Hook of mkdocs: pages that lie outside docs/, and links between the files of the repository.
+"""Hook of mkdocs: pages that lie outside docs/, links between the files of the repository, and formulas.
 
 README.md and the other pages of the repository are read by GitHub where they are, so links are relative to files. In
 the site a link to another page leads to that page, and a link to source code leads to the repository if
-`OUTCOME_RL_REPO_URL` names one.
+`OUTCOME_RL_REPO_URL` names one. Formulas become MathML while the site is built, so that a browser shows them without a
+script and without a network.
 """
 
 import re
+from html import unescape
 from pathlib import Path, PurePosixPath
 from posixpath import normpath, relpath
 from typing import Any
 
+from latex2mathml.converter import convert
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,6 +33,7 @@ OUTSIDE = {
 }
 # A line or code before a list: Python-Markdown takes both for one paragraph unless an empty line parts them.
 LIST = re.compile(r"^((?![ \t]|[-*] |\d+\. ).*\S.*|)\n(?=[-*] )", re.MULTILINE)
+FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 
 
@@ -59,7 +63,20 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
             return match[0]  # mkdocs reports it
         if config.repo_url:
             return f"[{text}]({config.repo_url.rstrip('/')}/blob/main/{source}{hash_}{anchor})"
+        if source.endswith(text.strip("`")):
+            return f"`{source}`"
         return text if source in text else f"{text} (`{source}`)"
 
     parts = re.split(r"(^```.*?^```)", markdown, flags=re.MULTILINE | re.DOTALL)
     return "".join(part if part.startswith("```") else LIST.sub(r"\1\n\n", LINK.sub(rewrite, part)) for part in parts)
+
+
+def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
+    """Replace the LaTeX of each formula, as arithmatex left it, by MathML."""
+
+    def mathml(match: re.Match[str]) -> str:
+        tag, formula = match.groups()
+        display = "block" if tag == "div" else "inline"
+        return f'<{tag} class="formula">{convert(unescape(formula), display=display)}</{tag}>'
+
+    return FORMULA.sub(mathml, html)
