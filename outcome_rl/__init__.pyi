@@ -31,6 +31,7 @@ from outcome_rl_kernels import PolicyLoss as PolicyLoss
 from outcome_rl_kernels import PolicyLossOutput as PolicyLossOutput
 from outcome_rl_kernels import Support as Support
 from outcome_rl_kernels import TokenLoss as TokenLoss
+from outcome_rl_kernels import active_tokens as active_tokens
 from outcome_rl_kernels import group_advantages as group_advantages
 from outcome_rl_kernels import linear_logprobs as linear_logprobs
 from outcome_rl_kernels import linear_policy_loss as linear_policy_loss

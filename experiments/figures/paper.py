@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 from experiments.figures.base_samples import BaseSamples
 from experiments.figures.histories import History, read_histories
-from outcome_rl.exploration.config import ExplorationConfig, without_removed
+from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.files.atomic import write_json, write_text
 from outcome_rl.metrics import ks_up_to
-from outcome_rl.settings import needing_user
+from outcome_rl.settings import needing_user, settings_of
 from outcome_rl.terminal.tables import counted
 from outcome_rl.terminal.text import printable
 from outcome_rl.tools import charts
@@ -126,8 +126,9 @@ def write_paper(words: Sequence[str], base: Sequence[Path], out: Path) -> Path:
         FileNotFoundError, ValueError: a path holds no run or no samples, see `read_histories`.
     """
     histories, settings = read_histories(words)
-    exploration = without_removed(settings["exploration"], words[0]) if settings and base else {}
-    exploration = {name: value for name, value in exploration.items() if name not in ("bonus", "adv_estimator")}
+    known = {one.name for one in settings_of(ExplorationConfig)} - {"bonus", "adv_estimator"}
+    exploration = settings["exploration"] if settings and base else {}
+    exploration = {name: value for name, value in exploration.items() if name in known}
     if asked := needing_user(ExplorationConfig, exploration):
         raise ValueError(
             f"{words[0]}: its settings name {', '.join(f'{name}={value}' for name, value in asked.items())}, and a "

@@ -17,6 +17,7 @@ from outcome_rl_kernels.loss.api import (
     loss_normalizer,
     policy_loss,
 )
+from outcome_rl_kernels.loss.inputs import active_tokens
 from outcome_rl_kernels.loss.logprobs import linear_logprobs
 from outcome_rl_kernels.loss.losses import register_token_loss
 from outcome_rl_kernels.loss.rollout_weights import rollout_weights
@@ -32,6 +33,7 @@ __all__ = [
     "PolicyLossOutput",
     "Support",
     "TokenLoss",
+    "active_tokens",
     "group_advantages",
     "implementations",
     "linear_logprobs",

@@ -152,7 +152,6 @@ class ExplorationConfig:
                 range.
         """
         known = [field.name for field in fields(cls)]
-        settings = without_removed(settings, origin)
         for name in settings:
             if name not in known:
                 hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
@@ -218,36 +217,3 @@ def method_words(adv_estimator: str, bonus: str, coef: float | list[float]) -> s
     if bonus.strip() == "none":
         return f"{adv_estimator} without a bonus"
     return f"{adv_estimator} with bonus {bonus} at {' and '.join(map(str, coef if isinstance(coef, list) else [coef]))}"
-
-
-# Settings that version 0.2 had, with the value under which each had no effect.
-_REMOVED = {
-    "exponent": 0.5,
-    "only": "all",
-    "count": "before",
-    "halve_counts_every": None,
-    "schedule_batches": None,
-    "coef_end": 0.0,
-    "baseline_end": None,
-}
-
-
-def without_removed(settings: Mapping[str, Any], origin: object, prefix: str = "") -> dict[str, Any]:
-    """Drop settings that only version 0.2 had from a saved state or configuration.
-
-    Args:
-        settings: name -> value, the names with this prefix.
-        origin: where they are written, for errors.
-        prefix: such as "exploration.".
-
-    Raises:
-        ValueError: one of them has a value that had an effect.
-    """
-    removed = {f"{prefix}{name}": value for name, value in _REMOVED.items()}
-    for name in settings.keys() & removed.keys():
-        if settings[name] != removed[name]:
-            raise ValueError(
-                f"{origin}: {name}={settings[name]!r} is a setting of version 0.2 that is gone; docs/methods.md shows "
-                "a bonus of a few lines that does the same. Register it, and remove the setting"
-            )
-    return {name: value for name, value in settings.items() if name not in removed}

@@ -1,4 +1,4 @@
-"""Bonuses over steps, settings that are gone, advantage estimators."""
+"""Bonuses over steps, named methods, advantage estimators."""
 
 import math
 import re
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from explorer_rows import forge, score
+from explorer_rows import score
 
 from outcome_rl import ExplorationConfig, Explorer, Groups
 from outcome_rl_kernels.advantages.bonuses import BONUSES
@@ -28,31 +28,6 @@ def test_a_bonus_knows_the_number_of_the_batch(monkeypatch: pytest.MonkeyPatch) 
 
 def number_of_batch(groups: Groups) -> torch.Tensor:
     return torch.full_like(groups.rewards, groups.batch)
-
-
-REMOVED = {
-    "exponent": 0.5,
-    "only": "all",
-    "count": "before",
-    "halve_counts_every": None,
-    "schedule_batches": None,
-    "coef_end": 0.0,
-    "baseline_end": None,
-}
-
-
-def test_settings_that_are_gone_are_dropped_where_they_changed_nothing(tmp_path: Path) -> None:
-    assert Explorer(bonus="ucb", **REMOVED).config == ExplorationConfig(bonus="ucb")
-    explorer = Explorer(bonus="ucb")
-    score(explorer, [(0, 1), (0, 2)])
-    explorer.save(tmp_path / "new")
-    forge(tmp_path / "new", lambda state: state["config"].update(REMOVED))  # as version 0.2 saved them
-    assert Explorer.load(tmp_path / "new").config == explorer.config
-
-
-def test_settings_that_are_gone_are_refused_by_name_where_they_changed_something() -> None:
-    with pytest.raises(ValueError, match="exponent=3 is a setting of version"):
-        Explorer(exponent=3)
 
 
 def test_without_a_method_the_recommended_one_and_a_named_one_alone() -> None:

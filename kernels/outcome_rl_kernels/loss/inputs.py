@@ -8,16 +8,26 @@ Shapes: N tokens (all sequences flattened, B * T or packed), S sequences, H hidd
 
 import math
 import warnings
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal, NamedTuple, get_type_hints
 
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.checks import FLOATS, as_mask, check_like, check_number, check_tensor, is_readable, shape_text
+from outcome_rl_kernels.checks import (
+    FLOATS,
+    as_mask,
+    check_choice,
+    check_like,
+    check_number,
+    check_tensor,
+    is_readable,
+    shape_text,
+)
 from outcome_rl_kernels.loss.losses import check_settings, is_built_in, token_loss_of
 from outcome_rl_kernels.loss.ratios import count_by_sequence, mean_by_sequence
 from outcome_rl_kernels.loss.types import (
     SETTINGS,
+    AnswerMaskMode,
     Head,
     LossAggregation,
     LossInputs,
@@ -58,44 +68,12 @@ def token_batch(
     Returns:
         The batch, and the mask (N,) of the tokens that the denominator counts.
     """
-    device, dtype = operand.device, torch.promote_types(operand.dtype, torch.float32)
+    dtype = torch.promote_types(operand.dtype, torch.float32)
     chosen = check_settings("the loss", settings, _OTHERS)
     _check_reference(ref_logps, chosen)
-    labels = savable(check_tensor("labels", labels, (torch.int64,), device))
-    sequences = _sequences(labels, cu_seqlens)
-
-    def mask_like_labels(name: str, value: Tensor) -> Tensor:
-        return savable(as_mask(name, value, "labels", labels)).reshape(-1)
-
-    # With as many sequences as tokens, a column (N,) holds one number per sequence.
-    is_ambiguous = labels.shape == (sequences.number,)
-
-    def numbers(name: str, value: Tensor | None, *, per_sequence: bool = False) -> Tensor | None:
-        if value is None:
-            return None
-        if per_sequence and (check_tensor(name, value, FLOATS, device).shape != labels.shape or is_ambiguous):
-            value = _of_sequences(name, value, labels, sequences.number)[sequences.ids]
-        else:
-            value = check_like(name, value, FLOATS, "labels", labels).reshape(-1)
-        return savable(value.detach().to(dtype))
-
-    if mask is None:
-        raise TypeError("mask must be a torch.Tensor; got None. For all tokens use torch.ones_like(labels)")
-    counted = mask_like_labels("mask", mask)
-    rewards = numbers("advantages", advantages, per_sequence=True)
-    if rewards is None:
-        raise TypeError("advantages must be a torch.Tensor; got None. group_advantages computes them from rewards")
-    extra = numbers("bonuses", bonuses, per_sequence=True)
-    _check_finite("advantages", rewards, counted)
-    _check_finite("bonuses", extra, counted)
-    if answer_mask is not None:
-        answer_mask = mask_like_labels("answer_mask", answer_mask)
-        if chosen.answer_mask_mode == "all":
-            counted = counted & ~answer_mask
-        if chosen.answer_mask_mode == "bonus" and extra is not None:
-            extra = extra.masked_fill(answer_mask, 0.0)
-    if extra is not None:  # the formulas compute in float64 on the CPU
-        rewards = rewards.double() + extra if device.type == "cpu" else rewards + extra
+    labels = savable(check_tensor("labels", labels, (torch.int64,), operand.device))
+    tokens = _Tokens("labels", labels, _sequences("labels", labels, cu_seqlens), dtype)
+    counted, signal, answer_mask = _signal(tokens, advantages, mask, bonuses, answer_mask, chosen.answer_mask_mode)
     loss = token_loss_of(chosen.token_loss)
     combines = loss.needs_sequences and loss.weighs_rollouts
     if combines and rollout_weights is not None and rollout_weights.shape != labels.shape:
@@ -104,23 +82,114 @@ def token_batch(
             f'sequence; got shape {shape_text(rollout_weights)}. rollout_weights(level="token") computes them'
         )
     inputs = LossInputs(
-        advantages=rewards,
-        old_logps=numbers("old_logps", old_logps),
-        rollout_weights=numbers("rollout_weights", rollout_weights, per_sequence=not combines),
-        rollout_logps=numbers("rollout_logps", rollout_logps),
+        advantages=signal,
+        old_logps=tokens.numbers("old_logps", old_logps),
+        rollout_weights=tokens.numbers("rollout_weights", rollout_weights, per_sequence=not combines),
+        rollout_logps=tokens.numbers("rollout_logps", rollout_logps),
         active=counted,
         sequences=None,
         settings=chosen,
     )
     batch = TokenBatch(
-        inputs=inputs._replace(sequences=sequences if _needs_sequences(inputs) else None),
+        inputs=inputs._replace(sequences=tokens.sequences if _needs_sequences(inputs) else None),
         labels=labels.reshape(-1),
-        weights=_weights(counted, sequences, chosen.loss_agg, _horizon(labels, cu_seqlens), normalizer, dtype),
-        answer_mask=answer_mask if chosen.answer_mask_mode == "policy" else None,
-        ref_logps=numbers("ref_logps", ref_logps),
-        entropy_weights=numbers("entropy_weights", entropy_weights, per_sequence=True),
+        weights=_weights(counted, tokens.sequences, chosen.loss_agg, _horizon(labels, cu_seqlens), normalizer, dtype),
+        answer_mask=answer_mask,
+        ref_logps=tokens.numbers("ref_logps", ref_logps),
+        entropy_weights=tokens.numbers("entropy_weights", entropy_weights, per_sequence=True),
     )
-    return batch._replace(inputs=batch.inputs._replace(active=_active_tokens(batch, counted, rows))), counted
+    return batch._replace(inputs=batch.inputs._replace(active=_computed(batch, counted, rows))), counted
+
+
+def active_tokens(
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    rows: Literal["contributing", "active"] = "contributing",
+    bonuses: Tensor | None = None,
+    answer_mask: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
+    **settings: Any,
+) -> Tensor:
+    """Find the tokens that the loss must be called with, before any hidden state is computed.
+
+    A call without the other tokens, with the `normalizer` of all, has the same loss up to a constant, and the same
+    gradients: their loss has no gradient. Where the loss of a token depends on its sequence (GSPO,
+    `loss_agg="seq-mean-token-mean"`), all counted tokens of a sequence are found as soon as one is.
+
+    Args:
+        advantages, mask, rows, bonuses, answer_mask, cu_seqlens: as for `linear_policy_loss`, on any device.
+        settings: the settings of the loss, such as `token_loss` and `beta`.
+
+    Returns:
+        A bool tensor like `mask`.
+
+    Raises:
+        TypeError, ValueError: as `linear_policy_loss`.
+    """
+    chosen = check_settings("active_tokens", settings, active_tokens.__kwdefaults__ or ())
+    check_choice("rows", rows, ("contributing", "active"))
+    counted = as_mask("mask", mask)
+    sequences = _sequences("mask", counted, cu_seqlens)
+    tokens = _Tokens("mask", counted, sequences, torch.float32)
+    counted, signal, answer_mask = _signal(tokens, advantages, mask, bonuses, answer_mask, chosen.answer_mask_mode)
+    found = counted if rows == "active" else _contributing(counted, signal, answer_mask, chosen)
+    if token_loss_of(chosen.token_loss).needs_sequences or chosen.loss_agg == "seq-mean-token-mean":
+        found = counted & (count_by_sequence(found.long(), sequences) > 0)[sequences.ids]
+    return found.reshape(mask.shape)
+
+
+class _Tokens(NamedTuple):
+    """The N tokens that the arguments of a call describe."""
+
+    name: str  # of the argument that has their shape
+    like: Tensor
+    sequences: Sequences
+    dtype: torch.dtype  # of the columns of numbers
+
+    def mask(self, name: str, value: Tensor) -> Tensor:
+        return savable(as_mask(name, value, self.name, self.like)).reshape(-1)
+
+    def numbers(self, name: str, value: Tensor | None, *, per_sequence: bool = False) -> Tensor | None:
+        if value is None:
+            return None
+        like, number = self.like, self.sequences.number
+        # With as many sequences as tokens, a column (N,) holds one number per sequence.
+        is_ambiguous = like.shape == (number,)
+        if per_sequence and (check_tensor(name, value, FLOATS, like.device).shape != like.shape or is_ambiguous):
+            value = _of_sequences(name, value, like, number)[self.sequences.ids]
+        else:
+            value = check_like(name, value, FLOATS, self.name, like).reshape(-1)
+        return savable(value.detach().to(self.dtype))
+
+
+def _signal(
+    tokens: _Tokens,
+    advantages: Tensor,
+    mask: Tensor,
+    bonuses: Tensor | None,
+    answer_mask: Tensor | None,
+    mode: AnswerMaskMode,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return the tokens that the denominator counts, advantages with bonuses, and the tokens without a policy term."""
+    if mask is None:
+        raise TypeError(f"mask must be a torch.Tensor; got None. For all tokens use torch.ones_like({tokens.name})")
+    counted = tokens.mask("mask", mask)
+    signal = tokens.numbers("advantages", advantages, per_sequence=True)
+    if signal is None:
+        raise TypeError("advantages must be a torch.Tensor; got None. group_advantages computes them from rewards")
+    extra = tokens.numbers("bonuses", bonuses, per_sequence=True)
+    _check_finite("advantages", signal, counted)
+    _check_finite("bonuses", extra, counted)
+    if answer_mask is not None:
+        answer_mask = tokens.mask("answer_mask", answer_mask)
+        if mode == "all":
+            counted = counted & ~answer_mask
+        if mode == "bonus" and extra is not None:
+            extra = extra.masked_fill(answer_mask, 0.0)
+    if extra is not None:  # the formulas compute in float64 on the CPU
+        signal = signal.double() + extra if signal.device.type == "cpu" else signal + extra
+    return counted, signal, answer_mask if mode == "policy" else None
 
 
 # Optional arguments of a loss that are no settings.
@@ -134,37 +203,44 @@ def savable(column: Tensor) -> Tensor:
     return column.clone()
 
 
-def contributing_tokens(batch: TokenBatch) -> Tensor:
-    """Return the active tokens whose loss can have a gradient, bool (N,).
+def _computed(batch: TokenBatch, counted: Tensor, rows: Rows | Tensor) -> Tensor:
+    """Return which of the tokens that the denominator counts are computed, bool (N,).
 
-    The other tokens have neither a KL nor an entropy term, and their policy term is zero for any ratio: zero advantage,
-    bonus included, zero rollout weight, or an answer token that `answer_mask_mode="policy"` drops. Where the token loss
-    needs sequences, all tokens of a sequence count if one of them does, because each contributes to the ratio. A custom
-    token loss may be nonzero where the advantage is zero, unless it promises otherwise.
+    Where the token loss needs sequences, all tokens of a sequence contribute if one of them does, because each is in
+    the ratio.
     """
-    inputs = batch.inputs
-    settings, loss = inputs.settings, token_loss_of(inputs.settings.token_loss)
-    assert inputs.active is not None  # of the tokens that the denominator counts
-    if settings.beta != 0 or settings.entropy_coef != 0 or not loss.scales_with_advantage:
-        return inputs.active
-    contributes = inputs.active & (inputs.advantages != 0)
-    if inputs.rollout_weights is not None and not loss.weighs_rollouts:
-        contributes = contributes & (inputs.rollout_weights != 0)
-    if batch.answer_mask is not None:
-        contributes = contributes & ~batch.answer_mask
-    if inputs.sequences is not None:
-        return mean_by_sequence(contributes.float(), inputs) > 0
-    return contributes
-
-
-def _active_tokens(batch: TokenBatch, counted: Tensor, rows: Rows | Tensor) -> Tensor:
-    """Return which of the tokens that the denominator counts are computed, bool (N,)."""
     if isinstance(rows, Tensor):
         _check_rows(rows, batch.labels)
         return torch.zeros_like(batch.labels, dtype=torch.bool).index_fill(0, rows, True) & counted
     if rows not in ("contributing", "active", "all"):
         raise ValueError(f"rows must be 'contributing', 'active', 'all' or a tensor of flat indices; got {rows!r}")
-    return contributing_tokens(batch) if rows == "contributing" else counted
+    if rows != "contributing":
+        return counted
+    inputs = batch.inputs
+    found = _contributing(counted, inputs.advantages, batch.answer_mask, inputs.settings, inputs.rollout_weights)
+    return found if inputs.sequences is None or found is counted else mean_by_sequence(found.float(), inputs) > 0
+
+
+def _contributing(
+    counted: Tensor,
+    signal: Tensor,
+    answer_mask: Tensor | None,
+    settings: LossSettings,
+    rollout_weights: Tensor | None = None,
+) -> Tensor:
+    """Return the counted tokens whose own loss can have a gradient, bool (N,).
+
+    The other tokens have neither a KL nor an entropy term, and their policy term is zero for any ratio: zero advantage,
+    bonus included, zero rollout weight, or an answer token that `answer_mask_mode="policy"` drops. A custom token loss
+    may be nonzero where the advantage is zero, unless it promises otherwise.
+    """
+    loss = token_loss_of(settings.token_loss)
+    if settings.beta != 0 or settings.entropy_coef != 0 or not loss.scales_with_advantage:
+        return counted
+    contributes = counted & (signal != 0)
+    if rollout_weights is not None and not loss.weighs_rollouts:
+        contributes = contributes & (rollout_weights != 0)
+    return contributes if answer_mask is None else contributes & ~answer_mask
 
 
 def _needs_sequences(inputs: LossInputs) -> bool:
@@ -301,32 +377,32 @@ def check_sampling(sample_below: float, sample_seed: int, support: object) -> No
         )
 
 
-def _sequences(labels: Tensor, cu_seqlens: Tensor | None) -> Sequences:
+def _sequences(name: str, like: Tensor, cu_seqlens: Tensor | None) -> Sequences:
     if cu_seqlens is None:
-        if labels.dim() != 2:
+        if like.dim() != 2:
             raise ValueError(
-                f"labels must have shape (B, T) without cu_seqlens; got {shape_text(labels)}. "
+                f"{name} must have shape (B, T) without cu_seqlens; got {shape_text(like)}. "
                 "For packed sequences of shape (N,) pass cu_seqlens"
             )
-        ids = torch.arange(labels.shape[0], device=labels.device)
-        return Sequences(ids[:, None].expand(labels.shape).reshape(-1), labels.shape[0])
-    if labels.dim() != 1:
-        raise ValueError(f"labels must have shape (N,) with cu_seqlens; got {shape_text(labels)}")
-    check_tensor("cu_seqlens", cu_seqlens, (torch.int32, torch.int64), labels.device)
+        ids = torch.arange(like.shape[0], device=like.device)
+        return Sequences(ids[:, None].expand(like.shape).reshape(-1), like.shape[0])
+    if like.dim() != 1:
+        raise ValueError(f"{name} must have shape (N,) with cu_seqlens; got {shape_text(like)}")
+    check_tensor("cu_seqlens", cu_seqlens, (torch.int32, torch.int64), like.device)
     if cu_seqlens.dim() != 1 or cu_seqlens.numel() < 2:
         raise ValueError(
             f"cu_seqlens must have shape (S + 1,): 0, the ends of the S sequences, N; got {shape_text(cu_seqlens)}"
         )
     if is_readable(cu_seqlens):  # reading a GPU's would synchronise
         bounds = cu_seqlens.tolist()
-        if bounds[0] != 0 or bounds[-1] != len(labels) or bounds != sorted(bounds):
-            raise ValueError(f"cu_seqlens must rise from 0 to N = {len(labels)}; got {bounds}")
-    positions = torch.arange(labels.shape[0], device=labels.device)
+        if bounds[0] != 0 or bounds[-1] != len(like) or bounds != sorted(bounds):
+            raise ValueError(f"cu_seqlens must rise from 0 to N = {len(like)}; got {bounds}")
+    positions = torch.arange(like.shape[0], device=like.device)
     ids = torch.bucketize(positions, cu_seqlens[1:].to(torch.int64), right=True)
     return Sequences(ids, cu_seqlens.numel() - 1)
 
 
-def _of_sequences(name: str, value: Tensor, labels: Tensor, num_sequences: int) -> Tensor:
+def _of_sequences(name: str, value: Tensor, like: Tensor, num_sequences: int) -> Tensor:
     """Return `value` if it has one number per sequence."""
     if tuple(value.shape) == (num_sequences,):
         return value
@@ -335,7 +411,7 @@ def _of_sequences(name: str, value: Tensor, labels: Tensor, num_sequences: int) 
         n = num_sequences // value.numel()
         repeat = f". One value per prompt? Use {name}.repeat_interleave({n}) for {n} samples per prompt"
     raise ValueError(
-        f"{name} must have shape ({num_sequences},), one per sequence, or {tuple(labels.shape)}, one per token; "
+        f"{name} must have shape ({num_sequences},), one per sequence, or {tuple(like.shape)}, one per token; "
         f"got {shape_text(value)}{repeat}"
     )
 

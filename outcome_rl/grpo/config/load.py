@@ -14,13 +14,15 @@ from typing import Any, ClassVar
 
 import yaml  # type: ignore[import-untyped]
 
-from outcome_rl.exploration.config import without_removed
 from outcome_rl.grpo.config.presets import find_config, preset_names
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.settings import Setting, needing_user, settings_of, with_values, yaml_text
 
 _METHOD = ("exploration.adv_estimator", "exploration.bonus")
 _MAX_VALUES = 100_000  # of a file
+
+# Settings and sections that were removed or renamed, under their dotted names -> what to write in their place.
+RETIRED: dict[str, str] = {}
 
 
 def load_config(
@@ -68,7 +70,7 @@ def _values(layers: Sequence[tuple[str, Mapping[str, Any]]], known: Mapping[str,
     """Return name -> value of the layers, (origin, settings), of which a later one replaces an earlier one."""
     values = {}
     for origin, layer in layers:
-        settings = without_removed(dict(leaves(layer)), origin, "exploration.")
+        settings = dict(leaves(layer))
         _check_keys(settings, known, origin)
         for key, value in settings.items():
             if key in known:
@@ -197,6 +199,8 @@ def _check_keys(settings: Mapping[str, Any], known: Mapping[str, Any], origin: s
     for key, value in settings.items():
         if key in known or (key in sections and value is None):
             continue
+        if key in RETIRED:
+            raise ValueError(f"{origin}: {key} is no setting any more; instead: {RETIRED[key]}")
         # A right name in the wrong section is nearer than a similar name in the right one.
         leaf = key.rpartition(".")[2]
         same_leaf = [name for name in known if name.rpartition(".")[2] == leaf]

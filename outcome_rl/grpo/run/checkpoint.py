@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 from outcome_rl.declared import check_types
-from outcome_rl.exploration.config import without_removed
 from outcome_rl.files.atomic import (
     atomic_folder,
     check_folder,
@@ -153,7 +152,7 @@ def check_same_run(
     defaults = default_values()
     ignored = defaults.keys() - current.keys()  # settings that an earlier version compared
     shared = {name: value for name, value in defaults.items() if name in current}
-    saved = shared | without_removed(saved, place, "exploration.")
+    saved = shared | dict(saved)
     current = json.loads(json.dumps(current))  # as `saved` was: tuples become lists
     differences = [
         f"{key}: {saved.get(key)!r} before, {current.get(key)!r} now"

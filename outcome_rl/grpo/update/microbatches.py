@@ -18,9 +18,7 @@ from outcome_rl.grpo.config.schema import ActorConfig, TrainConfig
 from outcome_rl.grpo.model.packing import PackedBatch, PackingPlan, pack
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.types import Rollout, Sample
-from outcome_rl_kernels import Support, loss_normalizer
-from outcome_rl_kernels.loss.inputs import token_batch
-from outcome_rl_kernels.loss.losses import token_loss_of
+from outcome_rl_kernels import Support, active_tokens, loss_normalizer
 
 
 class MicroBatch(NamedTuple):
@@ -70,31 +68,17 @@ class UpdateBatch:
         positions_M = torch.arange(sum(lengths)) - bounds[:-1].repeat_interleave(lengths_S)
         first_M, stop_M = spans.repeat_interleave(lengths_S, dim=0).T
         answer_M = (positions_M >= first_M) & (positions_M < stop_M)
-        advantages_S = torch.tensor([sample.advantage for sample in batch])
-        tokens, active_M = token_batch(
-            advantages_S,
-            torch.zeros_like(positions_M),
-            advantages_S,
+        computed_M = active_tokens(
+            torch.tensor([sample.advantage for sample in batch]),
             torch.tensor([sample.trained for sample in batch]).repeat_interleave(lengths_S),
             rows="active" if every_token else "contributing",
             bonuses=torch.tensor([sample.bonus for sample in batch]),
             answer_mask=answer_M,
-            ref_logps=torch.zeros(len(positions_M)) if config.actor.kl_loss_coef else None,
             cu_seqlens=bounds,
-            normalizer=1.0,
             **config.loss_settings,
         )
-        computed_M, settings = tokens.inputs.active, tokens.inputs.settings
-        assert computed_M is not None
-        rows_M = torch.arange(len(batch)).repeat_interleave(lengths_S)
-
-        def counts(mask_M: Tensor) -> Tensor:
-            return torch.zeros_like(lengths_S).index_add_(0, rows_M, mask_M.long())
-
-        if token_loss_of(settings.token_loss).needs_sequences or settings.loss_agg == "seq-mean-token-mean":
-            computed_M = active_M & (counts(computed_M) > 0)[rows_M]
         self.computed, self.answer = (list(mask_M.split_with_sizes(lengths)) for mask_M in (computed_M, answer_M))
-        self._number_computed: list[int] = counts(computed_M).tolist()
+        self._number_computed = [int(mask.sum()) for mask in self.computed]
 
     def fractions(self) -> dict[str, float]:
         """Return the share of the batch that passes through the lm_head, and through the model.

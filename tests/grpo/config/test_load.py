@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from outcome_rl import cli
-from outcome_rl.grpo.config.load import load_config, to_yaml
+from outcome_rl.grpo.config.load import RETIRED, load_config, to_yaml
 from outcome_rl.grpo.config.presets import preset_names
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.tools.settings_file import settings_yaml
@@ -156,12 +156,12 @@ def test_keys_without_a_similar_one_list_the_sections() -> None:
         load("zzz=1")
 
 
-@pytest.mark.parametrize("key", ["exploration.exponent", "exploration.schedule_batches"])
-def test_settings_that_are_gone_may_have_had_no_effect(key: str) -> None:
-    nothing = {"exploration.exponent": "0.5", "exploration.schedule_batches": "null"}[key]
-    assert load(f"{key}={nothing}") == load()
-    with pytest.raises(ValueError, match=rf"{key}=3 is a setting of version 0\.2 that is gone"):
-        load(f"{key}=3")
+@pytest.mark.parametrize("name", ["actor.clipping", *RETIRED])
+def test_a_retired_setting_is_refused_with_what_to_write_now(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(RETIRED, "actor.clipping", "actor.clip_ratio_low")
+    with pytest.raises(ValueError, match=re.escape(name)) as refusal:
+        load(f"{name}=1")
+    assert RETIRED[name] in str(refusal.value)
 
 
 def test_unknown_keys_in_a_file_name_the_file(tmp_path: Path) -> None:

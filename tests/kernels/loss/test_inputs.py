@@ -7,12 +7,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loss_cases import ABSENT, SETTINGS, make_case
+from loss_cases import ABSENT, SETTINGS, B, make_case
 from loss_cases import batch_of as packed
 from torch import Tensor
 
+from outcome_rl_kernels import policy_loss
 from outcome_rl_kernels.loss.aggregate import sum_active
-from outcome_rl_kernels.loss.inputs import SCHEMA, batch_of, flat
+from outcome_rl_kernels.loss.inputs import SCHEMA, active_tokens, batch_of, flat
 from outcome_rl_kernels.loss.ratios import mean_by_sequence
 from outcome_rl_kernels.loss.rows.cpu import CpuStatistics
 from outcome_rl_kernels.loss.types import LossSettings, TokenBatch, joined, map_tensors, select
@@ -24,6 +25,24 @@ def tensors(batch: TokenBatch) -> list[Tensor]:
     found: list[Tensor] = []
     map_tensors(batch, lambda tensor: found.append(tensor) or tensor)
     return found
+
+
+@given(seed=st.integers(0, 1000), chosen=SETTINGS, absent=ABSENT)
+def test_active_tokens_are_all_that_the_loss_needs(seed: int, chosen: dict[str, Any], absent: set[str]) -> None:
+    chosen = chosen | {"normalizer": 7.0}
+    case = make_case(seed, F64, chosen, absent={*absent, "rollout_weights"}, packed=True)
+    settings = {name: value for name, value in chosen.items() if name != "normalizer"}
+    asked = ("advantages", "mask", "bonuses", "answer_mask", "cu_seqlens")
+    found = active_tokens(**{name: case.inputs[name] for name in asked if name in case.inputs}, **settings)
+    kept = {name: value[found] if value.shape == found.shape else value for name, value in case.inputs.items()}
+    sequence = torch.bucketize(found.nonzero()[:, 0], case.inputs["cu_seqlens"][1:], right=True)
+    kept["cu_seqlens"] = torch.nn.functional.pad(torch.bincount(sequence, minlength=B).cumsum(0), (1, 0))
+    logits = case.logits(F64)
+    wanted, got = (logits.clone().requires_grad_() for _ in range(2))
+    policy_loss(wanted, **case.inputs, **chosen).loss.backward()
+    policy_loss(got[found], **kept, **chosen).loss.backward()
+    torch.testing.assert_close(got.grad, wanted.grad, rtol=1e-12, atol=1e-14)
+    assert not found[~case.inputs["mask"]].any()
 
 
 @given(chosen=SETTINGS, absent=ABSENT)
