@@ -1,9 +1,9 @@
-"""Seconds and bytes that vLLM's weights cost a step, and what sampling ahead saves, with `rollout.engine=vllm`.
+"""Seconds and bytes that vLLM's weights cost a step, with `rollout.engine=vllm`.
 
     python -m bench.vllm_step --threads 1
 
-Each model trains in four ways: all of its weights, LoRA adapters of rank 16 that are merged for vLLM or sent alone, and
-all weights with `rollout.overlap=1`. An update of the weights is timed as a rollout of one token with new weights less
+Each model trains in three ways: all of its weights, and LoRA adapters of rank 16 that are merged for vLLM or sent
+alone. An update of the weights is timed as a rollout of one token with new weights less
 one with old weights. On a CPU vLLM and the trainer share the cores.
 """
 
@@ -28,7 +28,6 @@ WAYS = {
     "all weights": (),
     "merged adapters": ("model.lora_rank=16", "rollout.merge_adapters=true"),
     "adapters": ("model.lora_rank=16", "rollout.merge_adapters=false"),
-    "sampling ahead": ("rollout.overlap=1",),
 }
 VLLM = ("rollout.engine=vllm", "rollout.enforce_eager=true", "rollout.importance_cap=2", "trainer.logger=[]")
 

@@ -152,13 +152,6 @@ def all_gather_object(call: Callable[[], T]) -> list[T]:
     return gathered(call, dist.group.WORLD)
 
 
-def together(call: Callable[[], T]) -> T:
-    """Call a function in every process and return this one's result; an exception in one is raised in all."""
-    results: list[T] = []
-    all_gather_object(lambda: results.append(call()))
-    return results[0]
-
-
 def on_rank_zero(call: Callable[[], T]) -> T:
     """Call a function only on rank zero; every process waits for its result, or its exception, and gets it."""
     return cast(T, all_gather_object(lambda: call() if is_rank_zero() else None)[0])

@@ -46,8 +46,6 @@ from outcome_rl.outcomes.kinds import OutcomeKind
 
 logger = logging.getLogger(__name__)
 
-AHEAD = "ahead.json"  # of a checkpoint: responses that were sampled for the next step, with `rollout.overlap`
-
 
 @dataclass
 class RunState:
@@ -90,15 +88,12 @@ class Parts:
 
     def save(self) -> None:
         """Write a checkpoint; all processes must call it."""
-        pending = self.collector.pending_responses()
         policy, updater = self.policy.full_copy(), self.updater.state_dict()  # collective
 
         def fill(folder: Path) -> None:
             policy.save(folder / "model")
             torch.save(updater, folder / "optimizer.pt")
             self.explorer.save(folder / "exploration")
-            if pending:
-                (folder / AHEAD).write_text(json.dumps(pending))
             content = {"run": asdict(self.state), "identity": self.identity, "start": self.start}
             (folder / "state.json").write_text(json.dumps(content | {"made with": _versions()}))
 
@@ -181,9 +176,7 @@ def build(config: TrainConfig, announce: Callable[[str], None] = lambda phase: N
         engine = resources.enter_context(closing(engine_class.open(policy, config)))
         if distributed.world_size() > 1:
             engine = DataParallelEngine(engine)
-        collector = Collector(config, train_set, order, policy, engine, explorer, reward, state.drawn)
-        if checkpoint is not None and (checkpoint / AHEAD).exists():
-            collector.restore_pending(json.loads((checkpoint / AHEAD).read_text()))
+        collector = Collector(config, train_set, order, policy, engine, explorer, reward)
         return Parts(
             config=config,
             train_set=train_set,

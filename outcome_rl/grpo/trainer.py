@@ -20,7 +20,7 @@ from outcome_rl.grpo.run.checkpoint import latest_checkpoint, mark_best
 from outcome_rl.grpo.run.display import Display
 from outcome_rl.grpo.run.evaluation import evaluate
 from outcome_rl.grpo.run.run_lock import Interrupted, collect_signals
-from outcome_rl.grpo.types import EngineDied, Sample
+from outcome_rl.grpo.types import Sample
 from outcome_rl.sampler.stale import SamplerCheck
 from outcome_rl.toy.task import ABOUT
 
@@ -46,21 +46,13 @@ class Trainer:
 
         Raises:
             Interrupted: SIGINT or SIGTERM came; the state is in a checkpoint. A second SIGINT stops at once.
-            EngineDied: the rollout engine died between two updates; the state is in a checkpoint, or in that of an
-                earlier step if dynamic sampling had already counted a part of the next step.
         """
         with collect_signals() as received:
             self.display.begin(self.parts.total_steps, self.parts.state.step)
             self.display.say(self._headline())
             if "toy:train" in self.parts.config.data.train_files:
                 self.display.say(ABOUT)
-            try:
-                self._steps(received)
-            except EngineDied:
-                self._raise_if_interrupted(received)  # a signal to all processes ends the engine's too
-                if self.parts.state.step:
-                    self._save_if_new()
-                raise
+            self._steps(received)
 
     def _steps(self, received: Sequence[int]) -> None:
         state, save_freq = self.parts.state, self.parts.config.trainer.save_freq
@@ -79,7 +71,7 @@ class Trainer:
         """Make one update, as a function of only the state, and return its samples and its row of the metrics."""
         parts, state = self.parts, self.parts.state
         start = time.perf_counter()
-        collected = parts.collector.collect(state.drawn, is_last=state.step + 1 >= parts.total_steps)
+        collected = parts.collector.collect(state.drawn)
         state.drawn += collected.num_batches
         update = self._update(collected.batch)
         parts.engine.update_weights(parts.policy)
@@ -128,7 +120,7 @@ class Trainer:
             return {}
         state.skipped_in_a_row = 0
         self._warn_if_answers_are_all(metrics.get("entropy/answer_share", 0.0))
-        if not self.parts.config.rollout.overlap and distributed.is_rank_zero():  # sampling ahead lags by an update
+        if distributed.is_rank_zero():
             self._sampler.check("rollout/logp_diff_mean", metrics.get("rollout/logp_diff_mean"))
         return metrics
 
@@ -234,8 +226,7 @@ class Trainer:
         )
 
     def _save_if_new(self) -> None:
-        state = self.parts.state
-        if state.step > self._saved_step and self.parts.collector.is_savable(state.drawn):
+        if self.parts.state.step > self._saved_step:
             self._save()
 
     def _save(self) -> None:

@@ -5,7 +5,7 @@ A response is a ragged record on the host until it is packed; nothing is padded 
 docs/architecture.md, which shows the path of one response.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
@@ -78,11 +78,6 @@ class Rollout(NamedTuple):
 
 
 Prompts = Sequence[Sequence[int]]  # token ids of each
-Fetch = Callable[[], list[Rollout]]  # waits for responses that an engine has begun
-
-
-class EngineDied(ChildProcessError):
-    """The process of a rollout engine ended. Engines raise it only from `generate`, between two updates."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,9 @@ import os
 import signal
 import sys
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -43,7 +42,7 @@ from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint
 from outcome_rl.grpo.run.run_lock import Interrupted
 from outcome_rl.grpo.trainer import train
-from outcome_rl.grpo.types import EngineDied, Rollout, Sample
+from outcome_rl.grpo.types import Sample
 from outcome_rl.grpo.update.updater import Updater
 
 CONFIG = ["model.device=cpu", "actor.kl_loss_coef=0.1", "actor.optim.lr=1e-2", "actor.ppo_epochs=2", "rollout.n=2"]
@@ -189,34 +188,17 @@ def check_calls(rank: int) -> None:
         distributed.on_rank_zero(interrupt)
 
 
-class Startable(TransformersEngine):
-    """Begins as an engine with processes of its own does, and dies there with `dies`."""
-
-    dies = False
-
-    def start(self, *request: Any) -> Callable[[], list[Rollout]]:
-        if self.dies:
-            raise EngineDied("the engine died")
-        return lambda: self.generate(*request)
-
-
 def check_rollouts(policy: Policy) -> None:
     """Compare responses; prompts may be fewer than processes, or occur several times."""
     texts = ["D07 17 @ 5 # 3 =>", "D01 2 @ 5 # 3 =>", "D07 17 @ 5 # 3 =>", "D03 1 1", "D07 17 @ 5 # 3 =>"]
     ids: list[Sequence[int]] = policy.tokenizer(texts)["input_ids"]
-    engine = Startable(policy, 64)
+    engine = TransformersEngine(policy, 64)
     for prompts in (ids, ids[:1], ids[:3]):
         sampling = SamplingConfig(n=3)
         together = DataParallelEngine(engine).generate(prompts, sampling, 12, seed=5)
         alone = engine.generate(prompts, sampling, 12, seed=5)
         assert together == alone
-        begun = DataParallelEngine(engine).start(prompts, sampling, 12, seed=5)
-        assert begun() == alone
-        assert begun() is begun()
         assert len({rollout.text for rollout in together}) > 1
-    engine.dies = not distributed.is_rank_zero()
-    with pytest.raises(EngineDied):  # in all processes
-        DataParallelEngine(engine).start(ids, SamplingConfig(n=3), 12, seed=5)
 
 
 def check_weights(rank: int) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from copying_engine import NAME as COPYING
+from foreign_engine import NAME as FOREIGN
 from grpo_runs import MakeConfig, MakeOverrides, invoke, read_best, rows
 
 from outcome_rl.analyze import analyze_file
@@ -277,15 +277,13 @@ def test_real_problems_run(small: MakeOverrides, tmp_path: Path) -> None:
     assert (evaluation["step"], evaluation["dataset"], evaluation["n_questions"]) == (2, "math500", 8)
 
 
-@pytest.mark.parametrize("overlap", [0, 1])
 def test_an_engine_with_other_log_probabilities_is_named_once(
-    overlap: int, small_config: MakeConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    small_config: MakeConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The copying engine reports -1 for each token; batches that are sampled ahead lag, and are not compared."""
     steps = ["data.val_files=[]", "data.test_files=[]", "trainer.total_training_steps=2"]
-    engine = [f"rollout.engine={COPYING}", f"rollout.overlap={overlap}", "rollout.importance_cap=2"]
+    engine = [f"rollout.engine={FOREIGN}", "rollout.importance_cap=2"]
     config = small_config(tmp_path, *steps, *engine)
     train(config)
     assert min(row["rollout/logp_diff_mean"] for row in rows(config.run_dir, "metrics")) > rounding_limit(torch.float32)
     warnings = [message for message in caplog.messages if message.startswith("rollout/logp_diff_mean is")]
-    assert len(warnings) == 1 - overlap
+    assert len(warnings) == 1

@@ -1,5 +1,5 @@
-"""Toy runs of random settings that are killed, stopped, lose their engine or have no space left, and are continued,
-next to the same run that nothing stopped: the same bytes at the end.
+"""Toy runs of random settings that are killed, stopped or have no space left, and are continued, next to
+the same run that nothing stopped: the same bytes at the end.
 
     python tests/helpers/stormy_runs.py FOLDER RUNS
 
@@ -18,8 +18,8 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
-import copying_engine
 import torch
+from foreign_engine import NAME as FOREIGN
 from grpo_runs import assert_same_run
 
 from outcome_rl import cli
@@ -49,16 +49,12 @@ def random_settings(chances: random.Random) -> tuple[str, ...]:
         f"actor.kl_loss_coef={chances.choice([0, 0.001])}",
     ]
     if chances.random() < 0.5:
-        drawn += [
-            f"rollout.engine={copying_engine.NAME}",
-            f"rollout.overlap={chances.choice([0, 1])}",
-            "rollout.importance_cap=2",
-        ]
+        drawn += [f"rollout.engine={FOREIGN}", "rollout.importance_cap=2"]
     return tuple(drawn)
 
 
-def start(run: Path, settings: tuple[str, ...], life: int = 0, most_bytes: int = 0) -> int:
-    """Fork a process that trains; its engine dies at call `life`, and no file of it grows beyond `most_bytes`."""
+def start(run: Path, settings: tuple[str, ...], most_bytes: int = 0) -> int:
+    """Fork a process that trains; no file of it grows beyond `most_bytes`."""
     pid = os.fork()
     if pid:
         return pid
@@ -68,7 +64,6 @@ def start(run: Path, settings: tuple[str, ...], life: int = 0, most_bytes: int =
         out = os.open(run.with_suffix(".out"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(out, 1)
         os.dup2(out, 2)
-        copying_engine.CopyingEngine.lives = iter([life] if life else [])
         if most_bytes:
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
@@ -99,12 +94,10 @@ def ended(pid: int, limit_s: float) -> int | None:
 
 
 def interrupt(run: Path, settings: tuple[str, ...], chances: random.Random, whole_s: float) -> str:
-    """Start a process and end it. Return what ended it: "kill", "TERM", "engine", "disk", or "" for its own end."""
-    kinds = ["kill", "kill", "TERM", "disk", *["engine"] * any(copying_engine.NAME in one for one in settings)]
-    kind = chances.choice(kinds)
-    if kind in ("engine", "disk"):
-        life, most = (chances.randint(1, STEPS), 0) if kind == "engine" else (0, int(10 ** chances.uniform(2.5, 6.5)))
-        status = ended(start(run, settings, life, most), 600)
+    """Start a process and end it. Return what ended it: "kill", "TERM", "disk", or "" for its own end."""
+    kind = chances.choice(["kill", "kill", "TERM", "disk"])
+    if kind == "disk":
+        status = ended(start(run, settings, int(10 ** chances.uniform(2.5, 6.5))), 600)
         assert status is not None, f"{run.name}: hangs after {kind}"
         assert status != 98, f"{run.name}: traceback after {kind}"
         return kind if status else ""

@@ -48,21 +48,6 @@ def test_logps_are_the_policys(
     assert largest_difference(policy, rollouts, temperature) < 1e-4
 
 
-def test_what_was_begun_is_sampled_with_the_weights_of_its_beginning(
-    engine: VllmEngine, moved: Policy, prompts: list[list[int]], rollouts: list[Rollout]
-) -> None:
-    """With `rollout.overlap` the policy changes in place meanwhile, and an evaluation may come before the fetch."""
-    sampling = SamplingConfig(n=N)
-    finish = engine.start(prompts, sampling, 16, seed=1)
-    engine.update_weights(moved)
-    new = engine.generate(prompts, sampling, 16, seed=1)  # the fixture's weights, sent after what was begun has ended
-    old = finish()
-    assert [one.token_ids for one in old] == [one.token_ids for one in rollouts]
-    assert finish() is old
-    assert largest_difference(moved, new, 1.0) < 1e-4
-    assert texts(new) != texts(old)
-
-
 def test_new_weights_are_sampled_from_after_an_update(
     engine: VllmEngine, moved: Policy, prompts: list[list[int]], rollouts: list[Rollout]
 ) -> None:

@@ -98,28 +98,6 @@ def test_a_run_stopped_in_three_ways_equals_an_uninterrupted_one(whole: Path, tm
     assert set(SHARED_MEMORY.glob("outcome-rl-weights-*")) <= left
 
 
-def test_sampling_ahead_trains_and_continues_after_a_kill(tmp_path: Path) -> None:
-    """`rollout.overlap=1`: a run that was killed between checkpoints, with its engine, equals one that was not."""
-    overrides = [*VLLM_SETTINGS, "trainer.save_freq=2", "trainer.experiment_name=run", "rollout.overlap=1"]
-    folders = [tmp_path / name for name in ("whole", "killed")]
-    for folder in folders:
-        own = [*overrides, f"trainer.default_local_dir={folder}"]
-        if folder.name == "killed":
-            killed = Process(own, stop=Stop(signal.SIGKILL, 5, "process"))
-            assert killed.finish()[0] == -signal.SIGKILL
-        status, out, err = Process(own).finish()
-        assert status == 0, err
-        assert ("continues after step" in out) == (folder.name == "killed")
-    whole, killed_too = (folder / "run" for folder in folders)
-    assert_same_run(killed_too, whole)
-    metrics = rows(whole, "metrics")
-    assert metrics[0]["rollout/logp_diff_max"] < 1e-4  # sampled by the policy that is updated
-    assert all(
-        row["rollout/logp_diff_max"] > 1e-3 for row in metrics[2:]
-    )  # by the one before an update; the first has lr 0
-    assert all(0.5 < row["rollout/importance_mean"] < 2 for row in metrics)
-
-
 def assert_saved(run_dir: Path, step: int) -> None:
     newest = latest_checkpoint(run_dir / "checkpoints")
     assert newest.name == f"global_step_{step}"

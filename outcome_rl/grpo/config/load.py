@@ -35,8 +35,8 @@ def load_config(
             another one, a preset or a path from its folder, that it changes.
         overrides: such as `rollout.n=16` or `data.train_files=[a.jsonl,b.jsonl]`; text is taken literally, so that a
             prompt template may hold braces and colons.
-        trusted: whether the user named `source` as settings. The file of a run's folder gives data: what names code, or
-            a machine to talk to (`Setting.needs_user`), must come from `overrides`.
+        trusted: whether the user named `source` as settings. The file of a run's folder gives data: what names code
+            (`Setting.needs_user`) must come from `overrides`.
 
     Raises:
         FileNotFoundError: no such file or preset.
@@ -49,7 +49,7 @@ def load_config(
     refused = {} if trusted else needing_user(TrainConfig, of_file)
     if unasked := " ".join(f"{name}={yaml_text(value)}" for name, value in refused.items() if name not in of_user):
         raise ValueError(
-            f"{source} names code or a server, which only you can do, since a folder gives data: add {unasked} to the "
+            f"{source} names code, which only you can do, since a folder gives data: add {unasked} to the "
             "command if you trust it, or give other values"
         )
     values = of_file | of_user

@@ -10,7 +10,6 @@ Names follow verl where it has one (leaf names; the sections are flatter). The d
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.settings import setting, settings_of
@@ -169,7 +168,7 @@ class SamplingConfig:
     top_p: float = setting(
         1.0,
         "Nucleus sampling; 1 disables it. In training the loss is over the tokens that sampling kept; with vLLM set "
-        "top_k too, and no servers.",
+        "top_k too.",
         gt=0,
         le=1,
     )
@@ -191,16 +190,9 @@ class RolloutConfig(SamplingConfig):
         "after every step; module:Class is your own, a subclass of RolloutEngine.",
         only_from_user=True,
     )
-    servers: list[str] = setting(
-        [],
-        "Addresses (http://host:port) of vLLM servers that sample instead of an engine on this machine; needs "
-        "engine=vllm. The environment variable VLLM_API_KEY holds their key.",
-        affects_results=False,
-        only_from_user=True,
-    )
     micro_batch_size: int = setting(
         512,
-        "Largest number of sequences generated at a time, by the engine or by each server.",
+        "Largest number of sequences generated at a time.",
         gt=0,
         affects_results=False,
     )
@@ -229,16 +221,9 @@ class RolloutConfig(SamplingConfig):
     merge_adapters: bool | None = setting(
         None,
         "With LoRA, send vLLM whole weights with the adapters merged; false sends only the adapters, which vLLM's "
-        "runtime LoRA then adds at each token. Null merges float32 weights, and for rollout.servers bfloat16 ones, "
-        "whose rounding loses most of what adapters change.",
+        "runtime LoRA then adds at each token. Null merges float32 weights only: the "
+        "rounding of bfloat16 ones loses most of what adapters change.",
         affects_results=False,
-    )
-    overlap: int = setting(
-        0,
-        "Batches sampled ahead: with 1, the next batch is sampled while the policy is updated, by the weights before "
-        "the update. It needs engine=vllm and importance_cap.",
-        ge=0,
-        le=1,
     )
     importance_cap: float | None = setting(
         None,
@@ -253,21 +238,6 @@ class RolloutConfig(SamplingConfig):
         return self.top_p < 1 or self.top_k > 0
 
     def check(self) -> None:
-        if self.overlap and self.importance_cap is None:
-            raise ValueError(
-                "rollout.overlap=1 trains on samples of the policy before the last update, which importance weights "
-                "correct for. Set rollout.importance_cap, such as 2"
-            )
-        for url in self.servers:
-            parts = urlsplit(url)
-            if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
-                shown = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
-                raise ValueError(
-                    "rollout.servers must hold addresses like http://host:8000, without a key (VLLM_API_KEY holds it); "
-                    f"got {shown!r}"
-                )
-        if len({url.rstrip("/") for url in self.servers}) < len(self.servers):
-            raise ValueError(f"rollout.servers names a server twice: {', '.join(self.servers)}")
         if self.n == 1:
             raise ValueError("rollout.n must be at least 2, got 1: the advantage of a group of one is always 0")
 

@@ -9,19 +9,19 @@ section 3.2) leaves such groups out and continues to sample until it has a batch
 
 import math
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.exploration.scored import Scored
 from outcome_rl.grpo import distributed
-from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
+from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.data.problems import BatchOrder
 from outcome_rl.grpo.data.reward import RewardFunction
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout.engine import RolloutEngine, check_complete, checked, generate
-from outcome_rl.grpo.types import EngineDied, Fetch, Problem, ProblemSet, Prompts, Rollout, Sample
+from outcome_rl.grpo.rollout.engine import RolloutEngine, check_complete, generate
+from outcome_rl.grpo.types import Problem, ProblemSet, Rollout, Sample
 from outcome_rl.outcomes.answer_mask import answer_spans
 from outcome_rl.sampler.seeds import derive_seed
 from outcome_rl.sampler.stale import warn_of_identical
@@ -34,7 +34,7 @@ class Collected(NamedTuple):
     batch: list[Sample]  # the samples of the groups that the update learns from
     num_batches: int  # drawn from the data
     metrics: dict[str, float]
-    rollout_s: float  # with `rollout.overlap`, the wait for the responses sampled meanwhile
+    rollout_s: float
     outcomes_s: float
 
 
@@ -49,20 +49,12 @@ class Collector:
     engine: RolloutEngine
     explorer: Explorer
     reward: RewardFunction | None = None  # None takes 1 for a correct response and 0 for another
-    counted: int = 0  # number of the last batch whose samples the explorer counted
-    pending: Fetch | None = field(default=None, init=False)  # the batch that is sampled during an update
 
-    def collect(self, drawn: int, *, is_last: bool = False) -> Collected:
+    def collect(self, drawn: int) -> Collected:
         """Collect the samples of one update.
-
-        With `rollout.overlap` they were sampled by the weights before the last update, and sampling of the next batch
-        begins, by the weights as they are now, unless `is_last`.
 
         Args:
             drawn: number of batches drawn so far: the position in the data, and in the seeds of sampling.
-
-        Raises:
-            EngineDied: the engine died; batches of this update may have been counted.
         """
         filter_groups, wanted = self.config.algorithm.filter_groups, self.config.data.train_batch_size
         most = filter_groups.max_num_gen_batches if filter_groups.enable else 1
@@ -78,7 +70,6 @@ class Collector:
             rollouts = self._rollouts(number)
             rolled_out = time.perf_counter()
             new, scored = self.score([self.dataset.problems[i] for i in self.order.batch(number)], rollouts)
-            self.counted = number
             samples += new
             failed_rewards += 0 if self.reward is None else self.reward.failed
             scored_batches.append(scored)
@@ -88,8 +79,6 @@ class Collector:
                     informative += group
             rollout_s += rolled_out - start
             outcomes_s += time.perf_counter() - rolled_out
-        if self.config.rollout.overlap and not is_last:
-            self.pending = self.engine.start(*self._request(self.counted + 1))
         metrics = self._metrics(samples, scored_batches)
         if self.reward is not None and self.reward.isolated:
             metrics["reward/failed"] = failed_rewards
@@ -110,56 +99,13 @@ class Collector:
             metrics["reward/mean"] = sum(sample.reward for sample in samples) / len(samples)
         return metrics
 
-    def pending_responses(self) -> dict[str, Any]:
-        """Wait for the responses sampled ahead, and return them as JSON values; empty without `rollout.overlap`.
-
-        Raises:
-            EngineDied: the engine died before they were there.
-        """
-        if self.pending is None:
-            return {}
-        responses = [[list(rollout.token_ids), rollout.logps, rollout.kept] for rollout in self.pending()]
-        return {"batch": self.counted + 1, "responses": responses}
-
-    def restore_pending(self, saved: Mapping[str, Any]) -> None:
-        """Continue with the responses of an earlier `pending_responses`."""
-        number, n, tokenizer = saved["batch"], self.config.rollout.n, self.policy.tokenizer
-        prompts = [self.dataset.prompts[i] for i in self.order.batch(number) for _ in range(n)]
-        rollouts = [
-            Rollout.decoded(tokenizer, prompt, *response)  # a checkpoint of version 0.2 has no kept tokens
-            for prompt, response in zip(prompts, saved["responses"], strict=True)
-        ]
-        self.pending = lambda: rollouts
-
-    def is_savable(self, drawn: int) -> bool:
-        """Wait in all processes for responses sampled ahead; return whether a checkpoint would be whole.
-
-        It would not if the responses are lost, or if batches after the `drawn` ones of the finished steps are counted.
-        """
-        try:
-            self.pending_responses()
-        except EngineDied:
-            return False
-        return self.counted == drawn
-
     def _rollouts(self, number: int) -> list[Rollout]:
-        """Return the responses of a batch: those sampled ahead, or new ones."""
-        if self.pending is None:
-            rollouts = generate(self.engine, *self._request(number))
-        else:
-            rollouts = checked(self.engine, self.pending(), self.order.batch_size, self.config.rollout.n)
-            self.pending = None  # not if the engine died, so that the state is not saved
+        """Sample the responses of a batch."""
+        prompts = [self.dataset.prompts[i] for i in self.order.batch(number)]
+        longest, seed = self.config.data.max_response_length, derive_seed(self.config.trainer.seed, "rollout", number)
+        rollouts = generate(self.engine, prompts, self.config.rollout, longest, seed)
         check_complete(self.engine, rollouts, self.config)
         return rollouts
-
-    def _request(self, number: int) -> tuple[Prompts, SamplingConfig, int, int]:
-        """Return the arguments of the engine for a batch."""
-        return (
-            [self.dataset.prompts[i] for i in self.order.batch(number)],
-            self.config.rollout,
-            self.config.data.max_response_length,
-            derive_seed(self.config.trainer.seed, "rollout", number),
-        )
 
     def score(self, problems: Sequence[Problem], rollouts: Sequence[Rollout]) -> tuple[list[Sample], Scored]:
         """Score and count the `rollout.n` responses to each problem; each process reads its share of them."""

@@ -7,13 +7,12 @@ class attributes of `RolloutEngine`; nothing else in the library knows its name.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from functools import cache
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar
 
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.types import Fetch, Prompts, Rollout
+from outcome_rl.grpo.types import Prompts, Rollout
 from outcome_rl.outcomes.kinds import Progress
 from outcome_rl.user_functions import load_function
 
@@ -32,16 +31,12 @@ class RolloutEngine(ABC):
     samples_policy: ClassVar[bool] = False
     """Whether it samples with the trained weights themselves, in the trainer's process: log-probabilities are then the
     policy's own, and sampling needs memory in addition to training."""
-    overlaps: ClassVar[bool] = False
-    """Whether `start` returns at once, so that the policy can be updated meanwhile (`rollout.overlap`)."""
     returns_support: ClassVar[bool] = False
     """Whether its rollouts hold the tokens that top-p and top-k kept, which the loss of such samples needs."""
     needs_top_k: ClassVar[bool] = False
     """Whether it returns kept tokens only with `rollout.top_k`, which bounds their number."""
     needs_gpu: ClassVar[bool] = False
     """Whether each process of a run of several needs a GPU for its engine."""
-    uses_servers: ClassVar[bool] = False
-    """Whether it can sample on `rollout.servers`."""
     shards_model: ClassVar[bool] = False
     """Whether it can shard its model over GPUs (`rollout.tensor_model_parallel_size`)."""
     takes_adapters: ClassVar[bool] = False
@@ -78,9 +73,6 @@ class RolloutEngine(ABC):
 
         Returns:
             The n responses to each prompt side by side, in the order of the prompts.
-
-        Raises:
-            EngineDied: the process that samples is gone.
         """
 
     @abstractmethod
@@ -89,19 +81,6 @@ class RolloutEngine(ABC):
 
         An engine may read them as late as its next `generate`.
         """
-
-    def start(self, prompts: Prompts, sampling: SamplingConfig, max_tokens: int, seed: int) -> Fetch:
-        """Begin to sample what `generate` samples, with the weights as they are now; only for an engine that overlaps.
-
-        First waits for responses that were begun before and not fetched.
-
-        Returns:
-            A function that waits for the responses; its second call returns them again.
-
-        Raises:
-            EngineDied: the process that samples is gone, now or in the function returned.
-        """
-        raise NotImplementedError(f"{type(self).__name__} cannot sample ahead")
 
     def close(self) -> None:  # noqa: B027 - most engines have nothing to end
         """End its processes, after the last rollout."""
@@ -137,9 +116,6 @@ def check_engine(config: TrainConfig, *, trains: bool = True) -> type[RolloutEng
     rollout, engine = config.rollout, engine_class(config.rollout.engine)
     name = f"rollout.engine={rollout.engine}"
     refusals = {
-        f"rollout.overlap=1 samples while the policy is updated, which {name} cannot": (
-            trains and rollout.overlap and not engine.overlaps
-        ),
         f"rollout.importance_cap={rollout.importance_cap} corrects for an engine with its own arithmetic, but {name} "
         "samples with the trained weights themselves": (
             trains and rollout.importance_cap is not None and engine.samples_policy
@@ -150,11 +126,8 @@ def check_engine(config: TrainConfig, *, trains: bool = True) -> type[RolloutEng
         ),
         f"{name} cannot train with rollout.top_p={rollout.top_p} alone: set rollout.top_k too, the largest number of "
         "kept tokens that it returns": (trains and rollout.keeps_support and engine.needs_top_k and rollout.top_k < 1),
-        f"rollout.servers do not return the tokens that rollout.top_p={rollout.top_p} and rollout.top_k="
-        f"{rollout.top_k} kept, which the loss needs": trains and rollout.keeps_support and bool(rollout.servers),
         f"exploration.adv_estimator={config.exploration.adv_estimator} reads log-probabilities of the samples, which "
         f"{name} does not return": trains and "logps" in config.exploration.needs and engine.samples_policy,
-        f"{name} cannot sample on rollout.servers": bool(rollout.servers) and not engine.uses_servers,
         f"rollout.tensor_model_parallel_size={rollout.tensor_model_parallel_size} shards the engine's model over GPUs, "
         f"which {name} cannot": rollout.tensor_model_parallel_size > 1 and not engine.shards_model,
         f"rollout.merge_adapters=false sends only LoRA adapters, which {name} cannot take": (
@@ -248,45 +221,23 @@ class DataParallelEngine(RolloutEngine):
 
     def generate(self, prompts: Prompts, sampling: SamplingConfig, max_tokens: int, seed: int) -> list[Rollout]:
         """Sample the responses in all processes; see `RolloutEngine`. Collective."""
-        share = _Share.of(prompts)
-        self.engine.progress = self.progress
-        return share.gather(sampling.n, lambda: self.engine.generate(share.prompts, sampling, max_tokens, seed))
-
-    def start(self, prompts: Prompts, sampling: SamplingConfig, max_tokens: int, seed: int) -> Fetch:
-        """Begin in all processes; see `RolloutEngine`. Collective, and so is the function returned."""
-        share = _Share.of(prompts)
-        fetch = distributed.together(lambda: self.engine.start(share.prompts, sampling, max_tokens, seed))
-        return cache(lambda: share.gather(sampling.n, fetch))
-
-    def close(self) -> None:
-        self.engine.close()
-
-
-class _Share(NamedTuple):
-    """The prompts of this process."""
-
-    prompts: Prompts
-    positions: list[int]  # of these prompts among all
-    total: int
-
-    @classmethod
-    def of(cls, prompts: Prompts) -> Self:
         # Copies of a prompt stay in one process: the seeds of a prompt depend on how often it occurred before.
         copies: dict[tuple[int, ...], list[int]] = {}
         for position, prompt in enumerate(prompts):
             copies.setdefault(tuple(prompt), []).append(position)
         positions = [position for group in distributed.contiguous_shard(list(copies.values())) for position in group]
         # A process without prompts samples too: the engine may wait for all processes to gather the weights.
-        return cls([prompts[position] for position in positions] or prompts[:1], positions, len(prompts))
-
-    def gather(self, n: int, fetch: Fetch) -> list[Rollout]:
-        """Wait for the n responses to each prompt here, and return those to the prompts of all processes, in order."""
+        own, n = [prompts[position] for position in positions] or prompts[:1], sampling.n
+        self.engine.progress = self.progress
 
         def sample() -> dict[int, list[Rollout]]:
-            rollouts = fetch()
-            return {position: rollouts[i * n : (i + 1) * n] for i, position in enumerate(self.positions)}
+            rollouts = self.engine.generate(own, sampling, max_tokens, seed)
+            return {position: rollouts[i * n : (i + 1) * n] for i, position in enumerate(positions)}
 
         by_position: dict[int, list[Rollout]] = {}
-        for rollouts_of in distributed.all_gather_object(sample):
-            by_position |= rollouts_of
-        return [rollout for position in range(self.total) for rollout in by_position[position]]
+        for sampled in distributed.all_gather_object(sample):
+            by_position |= sampled
+        return [rollout for position in range(len(prompts)) for rollout in by_position[position]]
+
+    def close(self) -> None:
+        self.engine.close()

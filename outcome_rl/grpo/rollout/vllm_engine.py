@@ -31,7 +31,7 @@ from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.engine import RolloutEngine
 from outcome_rl.grpo.rollout.handover import Handover, kept_limit_of, vllm_requests
 from outcome_rl.grpo.rollout.vllm_reaper import MARK, start_reaper
-from outcome_rl.grpo.types import EngineDied, Fetch, Prompts, Rollout
+from outcome_rl.grpo.types import Prompts, Rollout
 from outcome_rl.sampler.vllm_kept import kept_tokens
 
 logger = logging.getLogger(__name__)
@@ -39,8 +39,8 @@ T = TypeVar("T")
 OLDEST, NEWEST = (0, 28), (0, 33)  # 0.28 is the first whose backends all have a sender for the trainer
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM can be started with
 DEATH = (
-    "vLLM's engine process ended while it sampled; its messages above say why. The finished steps are in a checkpoint: "
-    "the same command continues the run"
+    "vLLM's engine process ended while it sampled; its messages above say why. The same command continues the run from "
+    "its last checkpoint"
 )
 
 
@@ -67,25 +67,20 @@ def check_vllm() -> None:
 class VllmEngine(RolloutEngine):
     """A running vLLM with the weights of a policy."""
 
-    overlaps = needs_gpu = uses_servers = shards_model = takes_adapters = returns_support = needs_top_k = True
+    needs_gpu = shards_model = takes_adapters = returns_support = needs_top_k = True
 
     @classmethod
     def check(cls, config: TrainConfig) -> None:
         check_vllm()
-        if config.rollout.merge_adapters is False and (config.rollout.servers or not config.model.lora_rank):
-            raise ValueError(
-                "rollout.merge_adapters=false sends LoRA adapters to a vLLM engine of this machine; it needs "
-                "model.lora_rank > 0, and no rollout.servers"
-            )
+        if config.rollout.merge_adapters is False and not config.model.lora_rank:
+            raise ValueError("rollout.merge_adapters=false sends LoRA adapters; it needs model.lora_rank > 0")
         size, wanted = config.rollout.tensor_model_parallel_size, "rollout.tensor_model_parallel_size"
         if size == 1:
             return
-        if config.rollout.servers:
-            raise ValueError(f"{wanted}={size} is not for servers; start them with --tensor-parallel-size {size}")
         if distributed.world_size() > 1:
             raise ValueError(
                 f"{wanted}={size} needs a trainer of one process, because each of {distributed.world_size()} has a GPU "
-                "for its vLLM; use 1, or rollout.servers"
+                "for its vLLM; use 1"
             )
         if distributed.choose_device(config.model.device).type == "cuda" and torch.cuda.device_count() < size:
             raise ValueError(f"{wanted}={size} needs as many GPUs; this process sees {torch.cuda.device_count()}")
@@ -95,20 +90,14 @@ class VllmEngine(RolloutEngine):
         if config.model.lora_rank and config.model.dtype != "float32" and not sends_adapters(config):
             logger.warning(
                 "vLLM gets %s weights with the adapters merged, whose rounding at first loses most of what these "
-                "change: it samples from nearly the initial model. Use an engine of this machine with "
+                "change: it samples from nearly the initial model. Use "
                 "rollout.merge_adapters=false, or model.dtype=float32",
                 config.model.dtype,
             )
-        if not config.rollout.servers:
-            return cls(policy, config)
-        from outcome_rl.grpo.rollout.vllm_servers import ServersEngine
-
-        return ServersEngine(policy, config)
+        return cls(policy, config)
 
     @classmethod
     def memory(cls, config: TrainConfig) -> str:
-        if config.rollout.servers:
-            return ""
         freed = ", given back between rollouts" if config.rollout.free_cache_engine else ""
         return f"vLLM in addition: {config.rollout.gpu_memory_utilization:.0%} of the GPU's memory{freed}"
 
@@ -131,8 +120,7 @@ class VllmEngine(RolloutEngine):
         from outcome_rl.grpo.rollout.weight_transfer import LocalClient, open_sender
 
         rollout, data = config.rollout, config.data
-        frees = rollout.free_cache_engine and not rollout.overlap
-        self._can_sleep = frees and current_platform.is_sleep_mode_available()
+        self._can_sleep = rollout.free_cache_engine and current_platform.is_sleep_mode_available()
         self._asleep = False
         self._in_work: Callable[[], object] = lambda: None
         others = set(active_children())
@@ -194,7 +182,9 @@ class VllmEngine(RolloutEngine):
     def generate(self, prompts: Prompts, sampling: SamplingConfig, max_tokens: int, seed: int) -> list[Rollout]:
         return self.start(prompts, sampling, max_tokens, seed)()
 
-    def start(self, prompts: Prompts, sampling: SamplingConfig, max_tokens: int, seed: int) -> Fetch:
+    def start(
+        self, prompts: Prompts, sampling: SamplingConfig, max_tokens: int, seed: int
+    ) -> Callable[[], list[Rollout]]:
         """Send new weights and queue the requests, which vLLM's process then works on."""
         from vllm import SamplingParams
 
@@ -263,11 +253,11 @@ class VllmEngine(RolloutEngine):
         threading.Thread(target=run, name="vLLM", daemon=True).start()
         while not wait([future], timeout=0.2).done:
             if not all(process.is_alive() for process in self._processes):
-                raise EngineDied(DEATH)
+                raise ChildProcessError(DEATH)
         try:
             return future.result()
         except EngineDeadError as error:
-            raise EngineDied(DEATH) from error
+            raise ChildProcessError(DEATH) from error
 
 
 def _logps_and_kept(flat: Any, sampling: SamplingConfig) -> tuple[list[float], list[list[int]] | None]:
@@ -295,7 +285,7 @@ def _logps_and_kept(flat: Any, sampling: SamplingConfig) -> tuple[list[float], l
 def sends_adapters(config: TrainConfig) -> bool:
     """Return whether vLLM gets only the adapters, of a model whose dtype is chosen; see `rollout.merge_adapters`."""
     rollout, model = config.rollout, config.model
-    merges = bool(rollout.servers) or model.dtype == "float32"
+    merges = model.dtype == "float32"
     return model.lora_rank > 0 and not (merges if rollout.merge_adapters is None else rollout.merge_adapters)
 
 

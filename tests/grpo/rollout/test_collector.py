@@ -1,6 +1,5 @@
 """From questions to scored samples: with dynamic sampling the update learns from groups with a gradient alone."""
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.data.problems import BatchOrder
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.collector import Collector
-from outcome_rl.grpo.types import EngineDied, Problem, ProblemSet, Rollout, Sample
+from outcome_rl.grpo.types import Problem, ProblemSet, Rollout, Sample
 from outcome_rl.questions import question_key
 
 RIGHT, WRONG, OTHER = r"\boxed{ 4 }", r"\boxed{ 5 }", r"\boxed{ 6 }"
@@ -161,19 +160,6 @@ def test_responses_that_lack_something_end_the_step(make_collector: Callable[...
         make_collector("rollout.n=3").collect(0)
 
 
-def test_responses_sampled_ahead_keep_their_support(make_collector: Callable[..., Collector]) -> None:
-    collector = make_collector()
-    rollouts = [
-        one._replace(kept=[[token] for token in one.token_ids])
-        for one in collector.engine.generate([[1], [2]], SamplingConfig(n=4), 16, 0)
-    ]
-    collector.pending = lambda: rollouts
-    saved = json.loads(json.dumps(collector.pending_responses()))
-    saved["responses"][0] = saved["responses"][0][:2]  # as an older version saved it
-    collector.restore_pending(saved)
-    assert [one.kept for one in collector.pending()] == [None, *(one.kept for one in rollouts[1:])]
-
-
 @pytest.mark.parametrize("mask", [True, False])
 def test_truncated_responses_may_be_left_out_of_the_loss(
     mask: bool, make_collector: Callable[..., Collector], shared_policy: Policy
@@ -184,25 +170,6 @@ def test_truncated_responses_may_be_left_out_of_the_loss(
     samples, _ = collector.score(PROBLEMS[:2], rollouts)
     assert [sample.trained for sample in samples] == [True, not mask, *[True] * 6]
     assert sum(sample.correct for sample in samples) == 6  # rewards are of all
-
-
-@pytest.mark.parametrize("calls", [0, 1])
-def test_an_engine_that_dies_leaves_a_partial_step(calls: int, make_collector: Callable[..., Collector]) -> None:
-    collector = make_collector("exploration.bonus=none", "algorithm.filter_groups.enable=true")
-    collector.collect(0)
-    generate, left = collector.engine.generate, calls
-
-    def mortal(*arguments: Any) -> list[Rollout]:
-        nonlocal left
-        if left == 0:
-            raise EngineDied("the engine died")
-        left -= 1
-        return generate(*arguments)
-
-    collector.engine.generate = mortal
-    with pytest.raises(EngineDied):
-        collector.collect(2)
-    assert collector.counted == 2 + calls  # what the first batch of the step brought is counted
 
 
 def test_lengths(make_collector: Callable[..., Collector]) -> None:

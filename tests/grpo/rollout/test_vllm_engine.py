@@ -3,9 +3,7 @@
 import fcntl
 import os
 import shutil
-import signal
 import tomllib
-from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,18 +11,15 @@ from typing import Any
 
 import pytest
 import torch
-from grpo_runs import MakeConfig, MakeOverrides, assert_same_run, invoke, rows
+from grpo_runs import MakeConfig
 from safetensors.torch import load_file
 
-from outcome_rl.grpo.config.schema import ModelConfig, RolloutConfig, SamplingConfig, TrainConfig
+from outcome_rl.grpo.config.schema import ModelConfig, RolloutConfig, SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout import handover, vllm_engine, vllm_servers
+from outcome_rl.grpo.rollout import handover, vllm_engine
 from outcome_rl.grpo.rollout.handover import Handover, kept_limit_of
 from outcome_rl.grpo.rollout.sampling import warper
-from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.rollout.vllm_engine import NEWEST, OLDEST, VllmEngine, check_vllm
-from outcome_rl.grpo.run.checkpoint import latest_checkpoint
-from outcome_rl.grpo.types import EngineDied, Rollout
 from outcome_rl.toy import policy_dir
 
 SHARDED = ("rollout.engine=vllm", "rollout.tensor_model_parallel_size=2")
@@ -53,9 +48,6 @@ def test_a_sharded_vllm_needs_its_gpus_and_one_trainer(
     monkeypatch.setattr(vllm_engine, "check_vllm", lambda: None)
     config = small_config(tmp_path, *SHARDED)
     VllmEngine.check(config)
-    on_servers = small_config(tmp_path, *SHARDED, "rollout.servers=[http://one:8000]")
-    with pytest.raises(ValueError, match=r"=2 is not for servers; start them with --tensor-parallel-size 2"):
-        VllmEngine.check(on_servers)
     monkeypatch.setattr(vllm_engine.distributed, "world_size", lambda: 2)
     with pytest.raises(ValueError, match=r"=2 needs a trainer of one process"):
         VllmEngine.check(config)
@@ -73,7 +65,6 @@ def test_a_sharded_vllm_needs_its_gpus_and_one_trainer(
         (("model.dtype=float32",), False, False),  # merging loses nothing there
         (("model.dtype=float32", "rollout.merge_adapters=false"), True, False),
         (("model.dtype=bfloat16", "rollout.merge_adapters=true"), False, True),
-        (("model.dtype=bfloat16", "rollout.servers=[http://one:8000]"), False, True),
         (("model.dtype=bfloat16", "model.lora_rank=0"), False, False),
     ],
 )
@@ -91,7 +82,6 @@ def test_adapters_are_not_rounded_away(
     monkeypatch.setattr(vllm_engine, "check_vllm", lambda: None)
     VllmEngine.check(config)
     monkeypatch.setattr(VllmEngine, "__init__", lambda *_: None)
-    monkeypatch.setattr(vllm_servers, "ServersEngine", lambda *_: None)
     VllmEngine.open(None, config)  # type: ignore[arg-type]
     assert ("samples from nearly the initial model" in caplog.text) == warns
 
@@ -182,57 +172,3 @@ def test_a_start_removes_folders_whose_trainer_was_killed(
         made = Handover(shared_policy)
         assert set(tmp_path.iterdir()) == {in_use, new, Path(made.name)}
         made.cleanup()
-
-
-class MortalEngine(TransformersEngine):
-    """Dies at the call number `life` of `generate`, as vLLM does when its process ends."""
-
-    def __init__(self, policy: Policy, config: TrainConfig, life: int, last_act: Any) -> None:
-        super().__init__(policy, config.rollout.micro_batch_size)
-        self.life, self.last_act = life, last_act
-
-    def generate(
-        self, prompts: Sequence[Sequence[int]], sampling: SamplingConfig, max_tokens: int, seed: int
-    ) -> list[Rollout]:
-        self.life -= 1
-        if self.life == 0:
-            self.last_act()
-            raise EngineDied("the engine died")
-        return super().generate(prompts, sampling, max_tokens, seed)
-
-
-# Calls of the six steps: two evaluations, steps 1 and 2, an evaluation, steps 3 and 4, an evaluation, steps 5 and 6,
-# two evaluations. Checkpoints are due after steps 2, 4 and 6.
-@pytest.mark.parametrize(("life", "saved"), [(1, None), (4, 1), (6, 2), (11, 6)], ids=str)
-def test_an_engine_that_dies_loses_no_step(
-    life: int, saved: int | None, finished: Path, small: MakeOverrides, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = tmp_path / "run"
-    with monkeypatch.context() as patched:
-        patched.setattr(TransformersEngine, "open", lambda *given: MortalEngine(*given, life, lambda: None))
-        result = invoke("--config", "toy", *small(tmp_path))
-    assert (result.exit_code, result.stderr.splitlines()[-1]) == (2, "error: the engine died")
-    newest = latest_checkpoint(run / "checkpoints")
-    assert (newest and newest.name) == (saved and f"global_step_{saved}")
-    assert len(rows(run, "metrics")) == (saved or 0)
-    assert invoke("--config", "toy", *small(tmp_path)).exit_code == 0
-    assert_same_run(run, finished)
-
-
-def test_a_signal_that_ends_the_engine_too_is_an_interruption(
-    finished: Path,
-    small: MakeOverrides,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    def terminate() -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(TransformersEngine, "open", lambda *given: MortalEngine(*given, 7, terminate))
-        result = invoke("--config", "toy", *small(tmp_path))
-    assert result.exit_code == 128 + signal.SIGTERM
-    assert "stopped by SIGTERM after step 3; the same command continues it" in caplog.messages
-    assert invoke("--config", "toy", *small(tmp_path)).exit_code == 0
-    assert_same_run(tmp_path / "run", finished)
