@@ -22,7 +22,10 @@ _METHOD = ("exploration.adv_estimator", "exploration.bonus")
 _MAX_VALUES = 100_000  # of a file
 
 # Settings and sections that were removed or renamed, under their dotted names -> what to write in their place.
-RETIRED: dict[str, str] = {}
+RETIRED: dict[str, str] = {
+    "rollout.overlap": "nothing; a batch is sampled by the policy that it updates",
+    "rollout.servers": "nothing; the engine is in the trainer's process, and verl or prime-rl use several machines",
+}
 
 
 def load_config(
