@@ -121,7 +121,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = parser.parse_args(argv)
     settings = [f"model.device={options.device}", *options.set]
     if options.threads:
-        settings.append(f"trainer.num_threads={options.threads}")
+        torch.set_num_threads(options.threads)
     baselines = installed_baselines()
     if TrlLoop not in baselines:
         print(f"TRL is left out: {INSTALL_TRL}", file=sys.stderr)

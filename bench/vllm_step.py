@@ -15,6 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import torch
+
 from bench.result_file import add_out, write_result
 from bench.step import DEFAULT_MODELS, MODELS, model_inputs
 from outcome_rl.grpo.config.load import load_config
@@ -40,10 +42,10 @@ def main() -> None:
     parser.add_argument("--steps", type=at_least_one, default=10, help="steps that are timed (%(default)s)")
     add_out(parser)
     options = parser.parse_args()
-    threads = () if options.threads is None else (f"trainer.num_threads={options.threads}",)
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
     figures = {
-        name: {way: measure(name, (*settings, *threads), options.steps) for way, settings in WAYS.items()}
-        for name in options.models
+        name: {way: measure(name, settings, options.steps) for way, settings in WAYS.items()} for name in options.models
     }
     print(table(figures))
     config = {key: value for key, value in vars(options).items() if key != "out"}

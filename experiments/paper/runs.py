@@ -62,7 +62,6 @@ def overrides(plan: Plan, base: Base, folder: Path, run: Run) -> list[str]:
         f"trainer.test_freq={plan.test_freq}",
         f"trainer.save_freq={plan.test_freq}",
         "trainer.max_ckpt_to_keep=1",
-        "trainer.num_threads=1",
         f"trainer.seed={run.seed}",
         f"trainer.default_local_dir={folder / 'runs'}",
         f"trainer.experiment_name={run.name}",

@@ -120,8 +120,6 @@ def build(config: TrainConfig, announce: Callable[[str], None] = lambda phase: N
     engine_class = check_engine(config)
     check_loggers(config.trainer.logger)
     reward = RewardFunction(config.reward) if config.reward.function else None
-    if config.trainer.num_threads is not None:
-        torch.set_num_threads(config.trainer.num_threads)
     announce(f"reading {', '.join(config.data.train_files)}")
     problems = load_problems(config.data.train_files, config.data, needs_answers=config.needs_answers)
     with ExitStack() as resources:  # released here if anything below raises

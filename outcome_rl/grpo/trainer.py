@@ -27,6 +27,9 @@ from outcome_rl.toy.task import ABOUT
 logger = logging.getLogger(__name__)
 
 MOSTLY_ANSWER = 0.9  # share of the entropy on answer tokens from which masking them is probably a mistake
+ENTROPY_EVERY = 10  # steps between entropies of all tokens, for which tokens without a gradient are computed too
+MOST_SKIPPED = 3  # consecutive updates that may be skipped because their gradient is not finite
+LOGGED = 8  # responses in samples.jsonl, of the steps with an evaluation
 
 
 class Trainer:
@@ -101,20 +104,19 @@ class Trainer:
         They are empty if the update is skipped, because the gradient is not finite or no sample is trained on.
 
         Raises:
-            FloatingPointError: more than `trainer.max_skipped_updates` gradients in a row are not finite.
+            FloatingPointError: more than `MOST_SKIPPED` gradients in a row are not finite.
         """
         if not any(sample.trained for sample in batch):
             self.parts.updater.advance()
             return {}
-        state, trainer = self.parts.state, self.parts.config.trainer
+        state = self.parts.state
         step = state.step + 1
-        with_entropies = _every(trainer.entropy_freq, step) or (trainer.entropy_freq > 0 and step == 1)
         try:
-            metrics = self.parts.updater.step(batch, every_token=with_entropies)
+            metrics = self.parts.updater.step(batch, every_token=step == 1 or step % ENTROPY_EVERY == 0)
         except FloatingPointError as error:
             state.skipped_updates += 1
             state.skipped_in_a_row += 1
-            if state.skipped_in_a_row > trainer.max_skipped_updates:
+            if state.skipped_in_a_row > MOST_SKIPPED:
                 raise
             logger.warning("step %d: the rest of the update is skipped, because %s", step, error)
             return {}
@@ -148,7 +150,7 @@ class Trainer:
             _write_rollouts(Path(config.trainer.rollout_data_dir), step, collected.samples, config.rollout.n)
         if not (self._is_last or _every(config.trainer.test_freq, step)):
             return
-        firsts = collected.samples[:: config.rollout.n][: config.trainer.log_generations]
+        firsts = collected.samples[:: config.rollout.n][:LOGGED]
         self.parts.log.append_samples([sample.row(step) for sample in firsts])
 
     def _evaluate(self, received: Sequence[int]) -> None:

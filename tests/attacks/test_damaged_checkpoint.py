@@ -20,7 +20,6 @@ SETTINGS = (
     "actor.optim.lr_scheduler_type=constant",
     "trainer.save_freq=2",
     "trainer.test_freq=2",
-    "trainer.num_threads=1",
 )
 NEWEST = Path("checkpoints/global_step_4")
 WEIGHTS = NEWEST / "model" / "model.safetensors"

@@ -33,7 +33,7 @@ def without_trl(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def trainer(tmp_path: Path) -> Iterator[Trainer]:
-    settings = [*SMALL, "actor.optim.lr=1e-12", "trainer.num_threads=1", f"trainer.default_local_dir={tmp_path}"]
+    settings = [*SMALL, "actor.optim.lr=1e-12", f"trainer.default_local_dir={tmp_path}"]
     trainer = Trainer(build(load_config("toy", settings)))
     yield trainer
     trainer.parts.close()
@@ -68,7 +68,7 @@ def test_a_loop_that_does_something_else_is_not_timed(monkeypatch: pytest.Monkey
     monkeypatch.setattr(PlainLoop, "loss", lambda *arguments: 1.01 * own(*arguments))
     monkeypatch.setattr(step, "interleaved_times", lambda *_, **__: pytest.fail("timed before the comparison"))
     with pytest.raises(ArithmeticError, match=r"loss and gradient norm of plain loop are .* not timed"):
-        measure("toy", [*SMALL, "trainer.num_threads=1"], [PlainLoop], rounds=1)
+        measure("toy", [*SMALL], [PlainLoop], rounds=1)
 
 
 def test_the_reference_enters_the_comparison(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:

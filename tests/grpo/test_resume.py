@@ -364,7 +364,6 @@ def test_settings_without_effect_on_results_may_change(
         "trainer.experiment_name=renamed",
         "trainer.save_freq=1",
         "exploration.workers=2",
-        "trainer.log_generations=0",
         "actor.ppo_micro_batch_size_per_gpu=4",  # after running out of memory, say
         "model.enable_gradient_checkpointing=true",
     )

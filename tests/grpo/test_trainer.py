@@ -161,17 +161,16 @@ def test_the_users_reward_shapes_advantages_and_leaves_outcomes_alone(small_conf
 
 
 def test_every_response_is_kept_for_analyze(small_config: MakeConfig, tmp_path: Path) -> None:
-    few = ("trainer.total_training_steps=3", "trainer.log_generations=3", "rollout.val_kwargs.n=2")
-    few += ("trainer.entropy_freq=-1", "actor.kl_loss_coef=0")
+    few = ("trainer.total_training_steps=3", "rollout.val_kwargs.n=2", "actor.kl_loss_coef=0")
     config = small_config(tmp_path, f"trainer.rollout_data_dir={tmp_path / 'kept'}", *few)
     train(config)
-    assert [row["step"] for row in rows(config.run_dir, "samples")] == [2] * 3 + [3] * 3  # the last step too
+    assert [row["step"] for row in rows(config.run_dir, "samples")] == [2] * 8 + [3] * 8  # the last step too
     assert (config.run_dir / "checkpoints" / "global_step_3").is_dir()
     assert {row["n_samples"] for row in rows(config.run_dir, "evaluations")} == {2 * 8}
     n, questions = config.rollout.n, config.data.train_batch_size
     assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["1.jsonl", "2.jsonl", "3.jsonl"]
     metrics = {row["step"]: row for row in rows(config.run_dir, "metrics")}
-    assert not any("entropy/all" in row for row in metrics.values())
+    assert ["entropy/all" in row for row in metrics.values()] == [True, False, False]
     for step in (1, 2, 3):
         report = analyze_file(tmp_path / "kept" / f"{step}.jsonl").report
         assert (report["n_questions"], report["n_samples"]) == (questions, questions * n)
@@ -187,7 +186,8 @@ def test_a_mask_that_leaves_nothing_to_learn_from_is_named_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(trainer_module, "MOSTLY_ANSWER", 0.0)
-    steps = ["data.val_files=[]", "data.test_files=[]", "trainer.total_training_steps=2", "trainer.entropy_freq=1"]
+    monkeypatch.setattr(trainer_module, "ENTROPY_EVERY", 1)
+    steps = ["data.val_files=[]", "data.test_files=[]", "trainer.total_training_steps=2"]
     config = small_config(tmp_path, *steps, "actor.kl_loss_coef=0", f"exploration.answer_mask_mode={mode}")
     train(config)
     warnings = [message for message in caplog.messages if "lies on the tokens of answers" in message]
@@ -213,11 +213,11 @@ class Poison:
 
 
 def test_an_update_that_is_not_finite_is_skipped_and_counted(
-    small_config: MakeConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    small_config: MakeConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(trainer_module, "ENTROPY_EVERY", 3)
     bare = ["data.val_files=[]", "data.test_files=[]", "trainer.total_training_steps=5", "trainer.save_freq=1"]
-    more = ("trainer.max_ckpt_to_keep=5", "trainer.max_skipped_updates=1", "trainer.entropy_freq=3")
-    config = small_config(tmp_path, *bare, *more, "actor.kl_loss_coef=0")
+    config = small_config(tmp_path, *bare, "trainer.max_ckpt_to_keep=5", "actor.kl_loss_coef=0")
     trainer = Trainer(build(config))
     Poison(trainer, (2, 4))
     trainer.run()
@@ -245,16 +245,15 @@ def test_an_update_that_is_not_finite_is_skipped_and_counted(
 
 
 def test_too_many_skipped_updates_end_the_run(small_config: MakeConfig, tmp_path: Path) -> None:
-    bare = ["data.val_files=[]", "data.test_files=[]", "trainer.save_freq=1", "trainer.max_skipped_updates=2"]
-    config = small_config(tmp_path, *bare)
-    for first_step in (0, 3):  # a resumed run remembers earlier skips
+    config = small_config(tmp_path, "data.val_files=[]", "data.test_files=[]", "trainer.save_freq=1")
+    for first_step in (0, 4):  # a resumed run remembers earlier skips
         trainer = Trainer(build(config))
         assert trainer.parts.state.step == first_step
         Poison(trainer, range(2, 7))
         with pytest.raises(FloatingPointError, match="the gradient is not finite"):
             trainer.run()
         trainer.parts.close()
-        assert [row["actor/skipped_updates"] for row in rows(config.run_dir, "metrics")] == [0, 1, 2]
+        assert [row["actor/skipped_updates"] for row in rows(config.run_dir, "metrics")] == [0, 1, 2, 3]
 
 
 @pytest.mark.skipif(not PROBLEMS.is_dir(), reason=f"needs the problem sets in {PROBLEMS}")

@@ -23,7 +23,6 @@ SMALL = (
     "trainer.total_training_steps=6",
     "trainer.test_freq=2",
     "trainer.save_freq=2",
-    "trainer.num_threads=1",
     "trainer.experiment_name=run",
 )
 

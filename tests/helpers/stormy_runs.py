@@ -30,7 +30,6 @@ FIXED = (
     "data.train_max_samples=32",
     "data.val_max_samples=4",
     "rollout.val_kwargs.n=2",
-    "trainer.num_threads=1",
     "exploration.workers=1",
     f"trainer.total_training_steps={STEPS}",
 )

@@ -22,7 +22,6 @@ VLLM_SETTINGS = (
     "trainer.total_training_steps=8",
     "trainer.test_freq=3",
     "trainer.save_freq=2",
-    "trainer.num_threads=1",
 )
 
 

@@ -16,7 +16,6 @@ SMALL = [
     "actor.ppo_micro_batch_size_per_gpu=8",
     "actor.optim.lr=1e-12",
     "model.device=cpu",
-    "trainer.num_threads=1",
 ]
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from outcome_rl.grpo.rollout.vllm_engine import VllmEngine
 
 os.environ["VLLM_CPU_KVCACHE_SPACE"] = "1"  # GiB; otherwise a share of all memory
-VLLM = ("rollout.engine=vllm", "rollout.enforce_eager=true", "model.device=cpu", "trainer.num_threads=1")
+VLLM = ("rollout.engine=vllm", "rollout.enforce_eager=true", "model.device=cpu")
 
 
 @pytest.fixture(scope="session")

@@ -25,6 +25,13 @@ _MAX_VALUES = 100_000  # of a file
 RETIRED: dict[str, str] = {
     "rollout.overlap": "nothing; a batch is sampled by the policy that it updates",
     "rollout.servers": "nothing; the engine is in the trainer's process, and verl or prime-rl use several machines",
+    "trainer.entropy_freq": "nothing; entropies are reported at the first step and every tenth",
+    "trainer.log_generations": "nothing; samples.jsonl holds 8 responses; trainer.rollout_data_dir keeps all of them",
+    "trainer.max_skipped_updates": "nothing; a fourth update in a row without a finite gradient ends the run",
+    "trainer.num_threads": "the environment variable OMP_NUM_THREADS",
+    "trainer.project_name": "the environment variable WANDB_PROJECT or TRACKIO_PROJECT",
+    "trainer.resume_mode": "nothing; the same command continues a run; another trainer.experiment_name begins one",
+    "trainer.total_epochs": "trainer.total_training_steps, of which an epoch has as many as --dry-run says",
 }
 
 

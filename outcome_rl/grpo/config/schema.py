@@ -21,7 +21,7 @@ from outcome_rl_kernels.loss.types import KLPenalty, LossAggregation, TokenLossF
 DType = Literal["auto", "float32", "bfloat16"]
 
 # The length of a run affects its results only through a schedule of the learning rate that depends on it.
-_LENGTH = ("trainer.total_training_steps", "trainer.total_epochs")
+_LENGTH = ("trainer.total_training_steps",)
 _SCHEDULES_WITHOUT_LENGTH = ("constant", "constant_with_warmup")
 _VERL_LOSS_MODES = {"vanilla": "ppo", "geo_mean": "gmpo"}  # the other names are verl's, too
 
@@ -406,25 +406,13 @@ class TrainerConfig:
     experiment_name: str = setting("", "Name of the run and of its folder.", affects_results=False)
     default_local_dir: str = setting("runs", "Folder that holds the folders of runs.", affects_results=False)
     total_training_steps: int | None = setting(
-        None, "Number of training steps; null is trainer.total_epochs over the data.", gt=0
-    )
-    total_epochs: int = setting(
-        1,
-        "Passes over the data, if trainer.total_training_steps is null. With dynamic sampling, which draws several "
-        "batches for a step, it gives the steps that as many passes have without it.",
+        None,
+        "Number of training steps; null is one pass over the data. Dynamic sampling draws several batches for a step.",
         gt=0,
     )
     test_freq: int = setting(
         -1,
         "Evaluate on data.val_files every so many steps; -1 only before and after training.",
-        ge=1,
-        also=-1,
-        affects_results=False,
-    )
-    entropy_freq: int = setting(
-        10,
-        "Without KL and entropy terms: report entropies at the first step and every so many, which computes the tokens "
-        "without a gradient too; -1 never.",
         ge=1,
         also=-1,
         affects_results=False,
@@ -438,33 +426,15 @@ class TrainerConfig:
         gt=0,
         affects_results=False,
     )
-    resume_mode: Literal["auto", "disable"] = setting(
-        "auto",
-        '"auto" continues from the newest checkpoint of the run; "disable" refuses a folder that holds a run.',
-        affects_results=False,
-    )
     initial_exploration: str = setting(
         "",
         "Folder exploration/ of another run, here or in TRL or verl: a new run starts with its counts. Empty starts "
         "with none.",
         affects_results=False,  # a checkpoint holds the counts themselves
     )
-    max_skipped_updates: int = setting(
-        3,
-        "Consecutive updates that may be skipped because the gradient is not finite; one more ends the run.",
-        ge=0,
-        affects_results=False,
-    )
     seed: int = setting(0, "Seed of the batch order and of sampling.")
-    num_threads: int | None = setting(
-        None, "PyTorch CPU threads; null keeps PyTorch's default.", gt=0, affects_results=False
-    )
     logger: list[Literal["console", "tensorboard", "wandb", "trackio"]] = setting(
         ["console"], "Displays and trackers of the metrics; metrics.jsonl is always written.", affects_results=False
-    )
-    project_name: str = setting("outcome_rl", "Project of the run in W&B and trackio.", affects_results=False)
-    log_generations: int = setting(
-        8, "Sample completions stored every trainer.test_freq steps and shown at the end.", ge=0, affects_results=False
     )
     rollout_data_dir: str = setting(
         "",
@@ -522,7 +492,7 @@ class TrainConfig:
 
     def total_steps(self, per_epoch: int) -> int:
         """Return the number of updates of the run, of which an epoch has `per_epoch`."""
-        return self.trainer.total_training_steps or self.trainer.total_epochs * per_epoch
+        return self.trainer.total_training_steps or per_epoch
 
     @property
     def run_dir(self) -> Path:

@@ -90,8 +90,7 @@ def find_run(config: TrainConfig) -> tuple[Path | None, bool]:
     """Return the newest checkpoint in a run's folder, None if there is none, and whether there are rows.
 
     Raises:
-        ValueError: there is one or the other, and `trainer.resume_mode` forbids to continue it; or no checkpoint could
-            be written, because the name of the folder is not UTF-8.
+        ValueError: no checkpoint could be written, because the name of the folder is not UTF-8.
     """
     try:
         str(config.run_dir).encode()
@@ -100,13 +99,7 @@ def find_run(config: TrainConfig) -> tuple[Path | None, bool]:
             f"trainer.default_local_dir and trainer.experiment_name must name a folder in UTF-8, or no library writes "
             f"weights there; got {str(config.run_dir)!r}. Choose another folder"
         ) from error
-    checkpoint, is_logged = latest_checkpoint(config.run_dir / CHECKPOINTS), has_rows(config.run_dir)
-    if (checkpoint is not None or is_logged) and config.trainer.resume_mode == "disable":
-        raise ValueError(
-            f"{config.run_dir} already holds a run. Continue it with trainer.resume_mode=auto, or choose another "
-            "trainer.experiment_name"
-        )
-    return checkpoint, is_logged
+    return latest_checkpoint(config.run_dir / CHECKPOINTS), has_rows(config.run_dir)
 
 
 def latest_checkpoint(root: Path) -> Path | None:

@@ -3,9 +3,10 @@
 Every tracker receives the numbers of `metrics.jsonl` and `evaluations.jsonl` as they are written, W&B and trackio also
 the sample completions of `samples.jsonl`, as a table. An id in the run's folder identifies the run in W&B and trackio,
 so that a continued run continues there too. After a kill, the steps since the checkpoint are sent again, with the same
-numbers.
+numbers. WANDB_PROJECT and TRACKIO_PROJECT name the project; it is outcome_rl without them.
 """
 
+import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -17,6 +18,7 @@ from outcome_rl.files.atomic import write_text
 from outcome_rl.grpo.config.schema import TrainConfig
 
 ID_FILE = "tracking_id"
+PROJECT = "outcome_rl"
 
 
 class Tracker(NamedTuple):
@@ -65,7 +67,7 @@ def _wandb(config: TrainConfig, last_step: int) -> Tracker:
     import wandb
 
     run = wandb.init(
-        project=config.trainer.project_name,
+        project=os.environ.get("WANDB_PROJECT", PROJECT),
         name=config.trainer.experiment_name,
         id=_tracking_id(config.run_dir),
         resume="allow",
@@ -83,7 +85,7 @@ def _trackio(config: TrainConfig, last_step: int) -> Tracker:
     import trackio
 
     run = trackio.init(
-        project=config.trainer.project_name,
+        project=os.environ.get("TRACKIO_PROJECT", PROJECT),
         name=f"{config.trainer.experiment_name}-{_tracking_id(config.run_dir)}",  # its only identity
         resume="allow",
         config=asdict(config),

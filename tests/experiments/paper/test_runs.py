@@ -123,7 +123,7 @@ def test_a_training_that_cannot_run_raises_with_its_log(tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 def test_a_training_is_stopped_with_a_checkpoint(tmp_path: Path) -> None:
-    stop, settings = Event(), ["trainer.test_freq=-1", "data.train_batch_size=4", "trainer.num_threads=1"]
+    stop, settings = Event(), ["trainer.test_freq=-1", "data.train_batch_size=4"]
     place = [f"trainer.default_local_dir={tmp_path}", "trainer.experiment_name=run"]
     with ThreadPoolExecutor() as pool:
         training = pool.submit(runs.train_in_a_process, [*settings, *place], tmp_path / "run.log", stop)

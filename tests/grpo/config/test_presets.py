@@ -24,7 +24,7 @@ TRAINING_PAGE = Path(__file__).parents[3] / "docs" / "training.md"
 PAPER = [name for name in preset_names() if name.startswith("paper/")]
 SMALL = (
     "rollout.engine=transformers", "rollout.val_kwargs.n=2", "data.train_batch_size=2", "data.max_prompt_length=32",
-    "data.max_response_length=8", "trainer.total_training_steps=2", "trainer.num_threads=1", "model.device=cpu",
+    "data.max_response_length=8", "trainer.total_training_steps=2", "model.device=cpu",
 )  # fmt: skip
 TEMPLATE = (
     "{% for message in messages %}{{ message['content'] }}{% endfor %}{% if add_generation_prompt %} =>{% endif %}"

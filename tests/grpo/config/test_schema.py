@@ -45,7 +45,7 @@ def test_only_settings_that_affect_results_identify_a_run() -> None:
 )
 def test_the_length_identifies_a_run_if_the_learning_rate_depends_on_it(schedule: str, counts: bool) -> None:
     identity = load_config("toy", [f"actor.optim.lr_scheduler_type={schedule}"]).identity
-    assert ("trainer.total_training_steps" in identity, "trainer.total_epochs" in identity) == (counts, counts)
+    assert ("trainer.total_training_steps" in identity) == counts
 
 
 def test_the_settings_of_the_loss_are_its_arguments() -> None:
@@ -68,9 +68,9 @@ def test_the_settings_of_the_loss_are_its_arguments() -> None:
     LinearPolicyLoss(**config.loss_settings)
 
 
-def test_steps_are_counted_in_epochs_unless_their_number_is_given() -> None:
+def test_a_run_has_one_epoch_unless_the_number_of_its_steps_is_given() -> None:
     assert load_config("toy", ["trainer.total_training_steps=7"]).total_steps(5) == 7
-    assert load_config("toy", ["trainer.total_training_steps=null", "trainer.total_epochs=3"]).total_steps(5) == 15
+    assert load_config("toy", ["trainer.total_training_steps=null"]).total_steps(5) == 5
 
 
 @pytest.mark.parametrize(

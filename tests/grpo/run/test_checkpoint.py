@@ -182,19 +182,6 @@ def test_a_run_without_a_checkpoint_has_no_model(finished: Path, tmp_path: Path)
         find_model(str(tmp_path))
 
 
-@pytest.mark.parametrize("what", ["a checkpoint", "a row"])
-def test_a_run_is_continued_unless_that_is_disabled(what: str, tmp_path: Path) -> None:
-    config = load_config("toy", [f"trainer.default_local_dir={tmp_path}", "trainer.resume_mode=disable"])
-    assert find_run(config) == (None, False)
-    if what == "a row":
-        config.run_dir.mkdir()
-        (config.run_dir / "metrics.jsonl").write_text("{}\n")
-    else:
-        write_checkpoint(config.run_dir / "checkpoints", 2, fill_with("two"), keep=1)
-    with pytest.raises(ValueError, match="already holds a run"):
-        find_run(config)
-
-
 @pytest.mark.parametrize("setting", ["default_local_dir", "experiment_name"])
 def test_a_folder_whose_name_is_not_utf_8_is_refused_at_the_start(setting: str, tmp_path: Path) -> None:
     """A run trained up to its first checkpoint, and ended there."""

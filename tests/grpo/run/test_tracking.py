@@ -67,10 +67,11 @@ def service(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_service_receives_the_numbers_of_the_files(
-    service: tuple[str, Service], small_config: MakeConfig, tmp_path: Path
+    service: tuple[str, Service], small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, kept = service
-    config = small_config(tmp_path, f"trainer.logger=[console,{name}]", "trainer.project_name=mine")
+    monkeypatch.setenv(f"{name.upper()}_PROJECT", "mine")
+    config = small_config(tmp_path, f"trainer.logger=[console,{name}]")
     check_loggers(config.trainer.logger)
     write(config, [*METRICS, EVALUATION], -1)
     figures = [({key: value for key, value in one.items() if key != "step"}, step) for one, step in kept.logged]
