@@ -9,7 +9,7 @@
 - `scoring` computes advantages and bonuses from them;
 - `scored` holds a scored batch: metrics, answer mask, advantages per token; `traces` makes tables of samples of it;
 - `history` sums up the count table for the metrics;
-- `saved` writes a state to disk and reads it, `older` reads states of older versions and rules again;
+- `saved` writes a state to disk and reads it, `older` reads states of older rules again;
 - `explorer` is the `Explorer`.
 
 The trainer and the plug-ins for TRL, verl and slime translate column names; all their exploration is in this package.

@@ -1,8 +1,6 @@
-"""States of older versions and of older outcome rules: their outcomes are read again, from their texts."""
+"""States of older outcome rules: their outcomes are read again, from their texts."""
 
 import logging
-from collections.abc import Mapping
-from typing import Any
 
 import torch
 
@@ -15,30 +13,6 @@ from outcome_rl_kernels.counts.table import CountEntries
 logger = logging.getLogger(__name__)
 
 Texts = dict[str, dict[int, str]]
-
-
-def upgraded(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a state of version 0.2 or 0.3 in today's form: texts and golds in place of classes and solved questions.
-
-    A class that math-verify has joined is counted as one outcome: that of the text that it began with.
-
-    Raises:
-        AttributeError, IndexError, KeyError, TypeError, ValueError: it is damaged.
-    """
-    texts: dict[str, list[int | str]] = {question_id: [] for question_id in state["solved"]}
-    golds: dict[str, str] = {}
-    for question_id, question in state["outcomes"]["questions"].items():
-        if isinstance(question, dict):  # of mathematics: key, canonical text, text and a flag of each class
-            flat = question["founders"]
-            if flat and isinstance(flat[0], list):  # version 0.2; later ones are flat
-                flat = [value for row in flat for value in row]
-            pairs, gold = list(zip(flat[::4], flat[2::4], strict=True)), question["gold"][1]
-        else:  # of an outcome function
-            gold, _, pairs = question
-        texts[question_id] = [value for pair in pairs for value in pair]
-        if gold:
-            golds[question_id] = gold
-    return {**state, "texts": texts, "golds": golds}
 
 
 def read_again(kind: OutcomeKind, rule: str, entries: CountEntries, texts: Texts) -> tuple[CountEntries, Texts]:

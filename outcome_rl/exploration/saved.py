@@ -7,9 +7,9 @@ from typing import Any, TypedDict
 
 from outcome_rl.declared import check_types
 from outcome_rl.exploration.config import ExplorationConfig
-from outcome_rl.exploration.older import read_again, upgraded
+from outcome_rl.exploration.older import read_again
 from outcome_rl.exploration.reading import Facts
-from outcome_rl.files.atomic import MANIFEST, atomic_file, check_folder
+from outcome_rl.files.atomic import atomic_file
 from outcome_rl.outcomes.keys import NO_ANSWER
 from outcome_rl.outcomes.kinds import OutcomeKind
 from outcome_rl.questions import question_key
@@ -19,10 +19,9 @@ from outcome_rl_kernels.counts.snapshot import check_entries, check_rule, read_s
 from outcome_rl_kernels.counts.table import CountEntries
 
 STATE_FILE = "explorer.safetensors"  # the counts, and all else as JSON attached to them
-_FORMER_FILES = "counts.safetensors", "state.json"  # the two, with a manifest, in folders of version 0.2
 FIX = "Continue from another checkpoint, or start with new counts"
 _FUNCTION = "function "  # a saved setting that was a function
-_FORMATS = ("outcome_rl exploration 2", "outcome_rl exploration 1")  # that of today, and that of version 0.2 and 0.3
+_FORMAT = "outcome_rl exploration 2"
 
 
 class _State(TypedDict):
@@ -42,8 +41,6 @@ def read_state(state: Mapping[str, Any], kind: OutcomeKind) -> tuple[CountEntrie
         ValueError: it is damaged, or was made under a rule that the kind cannot read.
     """
     try:
-        former = "outcomes" in state
-        state = upgraded(state) if former else state
         check_types("it", [state], _State)
         columns = dict(state["counts"])
         rule = str(columns.pop("rule", ""))
@@ -55,7 +52,7 @@ def read_state(state: Mapping[str, Any], kind: OutcomeKind) -> tuple[CountEntrie
         raise ValueError(f"the exploration state is damaged: {describe(error)}. {FIX}") from error
     if not kind.reads(rule):
         check_rule(rule, kind.rule, "the exploration state")
-    if former or rule != kind.rule:
+    if rule != kind.rule:
         entries, texts = read_again(kind, rule, entries, texts)
     return entries, Facts(texts, dict(state["golds"])), state["batches"], state["id_source"]
 
@@ -85,7 +82,7 @@ def write_state(folder: Path, config: ExplorationConfig, state: dict[str, Any]) 
         name: f"{_FUNCTION}{getattr(value, '__qualname__', type(value).__name__)}" if callable(value) else value
         for name, value in vars(config).items()
     }
-    content = json.dumps({"format": _FORMATS[0], "config": settings, **rest}, sort_keys=True)
+    content = json.dumps({"format": _FORMAT, "config": settings, **rest}, sort_keys=True)
     data = snapshot(entries, counts["rule"], content.encode())
     with atomic_file(folder / STATE_FILE) as scratch:
         scratch.write_bytes(data)
@@ -100,18 +97,13 @@ def read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """
     path = folder / STATE_FILE
     try:
-        if path.exists() or not (folder / MANIFEST).exists():
-            entries, rule, content = read_snapshot(path)
-        else:
-            check_folder(folder)
-            counts, path = (folder / name for name in _FORMER_FILES)
-            (entries, rule, _), content = read_snapshot(counts), path.read_bytes()
+        entries, rule, content = read_snapshot(path)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{error}. {FIX}") from error
     try:
         state = json.loads(content)
-        if state["format"] not in _FORMATS:
-            raise ValueError(f"it must have the format {_FORMATS[0]!r}; got {state['format']!r}")
+        if state["format"] != _FORMAT:
+            raise ValueError(f"it must have the format {_FORMAT!r}; got {state['format']!r}")
         config = dict(state.pop("config"))
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged or not an exploration state: {describe(error)}. {FIX}") from error

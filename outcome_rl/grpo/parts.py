@@ -155,7 +155,7 @@ def build(config: TrainConfig, announce: Callable[[str], None] = lambda phase: N
         state = RunState(**saved.get("run", {}))
         if checkpoint is not None:
             check_same_run(saved["identity"], identity, checkpoint)
-            check_same_run(saved.get("start", start), start, checkpoint)
+            check_same_run(saved["start"], start, checkpoint)
             check_length(state.step, total_steps, checkpoint)
             _warn_of_other_versions(checkpoint, saved["made with"])
 

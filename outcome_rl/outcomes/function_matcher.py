@@ -3,15 +3,13 @@
 It has the methods of `OutcomeMatcher`, which compares the final answers of mathematics.
 """
 
-import ast
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from outcome_rl.outcomes.batch import Batch, Row
-from outcome_rl.outcomes.functions import MAX_SHOWN_CHARS, Failure, value_key, value_of, wrapped
-from outcome_rl.outcomes.keys import NO_ANSWER, hash_key
+from outcome_rl.outcomes.functions import MAX_SHOWN_CHARS, Failure, wrapped
+from outcome_rl.outcomes.keys import NO_ANSWER
 from outcome_rl.outcomes.kinds import OutcomeKind, until
 from outcome_rl.outcomes.outcome import Outcome
 from outcome_rl.user_functions import boolean, check_callable, load_function, not_ending_the_process
@@ -109,14 +107,6 @@ class FunctionMatcher(OutcomeKind):
 
     def same_gold(self, a: str, b: str) -> bool:
         return a == b or self._decides is not None
-
-    def key_of(self, key: int, text: str) -> int:
-        """Return the key of a value that version 0.2 counted: it distinguished 1, 1.0 and True."""
-        try:
-            former = json.dumps(ast.literal_eval(text))
-        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-            return key
-        return value_key(value_of(former)) if hash_key(f"value:{former}") == key else key
 
     def close(self) -> None:
         """Stop the function's processes, if it has any; a later call starts new ones."""

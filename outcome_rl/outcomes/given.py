@@ -9,8 +9,6 @@ from outcome_rl.outcomes.keys import NO_ANSWER
 from outcome_rl.outcomes.kinds import OutcomeKind, Outcomes
 from outcome_rl.outcomes.outcome import Outcome
 
-_FORMER_RULE = "function/outcome_rl.outcomes.functions:given/1"  # its keys were hashes of the integers
-
 
 class GivenMatcher(OutcomeKind):
     """Take the integers that the caller gives, `Batch.outcome_keys`, as outcomes; 0 is no answer."""
@@ -34,10 +32,3 @@ class GivenMatcher(OutcomeKind):
             )
         answers = [Outcome(str(key)) if key != NO_ANSWER else None for key in keys.tolist()]
         return Outcomes(keys.astype(np.int64), np.zeros(len(keys), np.bool_), answers)
-
-    def reads(self, rule: str) -> bool:
-        return rule in (self.rule, _FORMER_RULE)
-
-    def key_of(self, key: int, text: str) -> int:
-        number = int(text)
-        return (number + 2**63) % 2**64 - 2**63  # as int64 holds an unsigned one

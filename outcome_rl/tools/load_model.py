@@ -31,8 +31,7 @@ def load_model(config: ModelConfig) -> tuple[Policy, ModelConfig]:
         names = ("path", "lora_rank", "lora_alpha", "target_modules")
         base = replace(config, **{name: saved[f"model.{name}"] for name in names})
         policy = Policy.load(replace(base, dtype="bfloat16"))  # as it was trained, also of a base in float32
-        digest = policy.digest()
-        if state.get("start", {}).get("initial weights", digest) != digest:
+        if state["start"].get("initial weights") != policy.digest():
             raise ValueError(f"model.path={base.path!r} holds other weights than when the run began")
         policy.load_weights(folder)
         if with_dtype(config).dtype == "float32":

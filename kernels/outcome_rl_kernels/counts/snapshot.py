@@ -4,8 +4,7 @@ A snapshot is a safetensors file of four int64 tensors (`question_keys`, `outcom
 by key, and one metadata entry that holds sorted JSON: with several metadata entries safetensors writes them in an order
 that changes from run to run. The JSON has the format's version, the outcome rule, and the SHA-256 of rule and entries,
 so that a damaged file is never read as other counts. A fifth tensor, `attached`, may hold bytes that belong to the
-counts; the digest is of them too. Files of version 0.2, format 2, have no `successes`; they become 0 when such a file
-is read.
+counts; the digest is of them too.
 """
 
 import hashlib
@@ -27,7 +26,6 @@ from outcome_rl_kernels.backends import aligned
 from outcome_rl_kernels.counts.table import CountEntries
 
 FORMAT_VERSION = 3
-_WITHOUT_SUCCESSES = 2  # a format that is still read
 # Sums of counts stay below this, so that no count can overflow int64.
 MAX_TOTAL = 2**62
 
@@ -85,8 +83,7 @@ def read_snapshot(path: str | os.PathLike[str]) -> tuple[CountEntries, str, byte
         header = _read_header(contents)
         attached = tensors.pop(_ATTACHED).numpy().tobytes() if _ATTACHED in tensors else b""
         entries = check_entries(tensors, source="its entries")
-        columns = entries[:3] if header["format"] == _WITHOUT_SUCCESSES else entries
-        if len(columns) != len(tensors) or _sha256(columns, header["rule"], attached) != header.get("sha256"):
+        if _sha256(entries, header["rule"], attached) != header.get("sha256"):
             raise ValueError("its entries changed after they were saved: their SHA-256 differs")
     except (SafetensorError, TypeError, ValueError) as error:
         raise ValueError(
@@ -97,12 +94,7 @@ def read_snapshot(path: str | os.PathLike[str]) -> tuple[CountEntries, str, byte
 
 
 def check_entries(tensors: dict[str, Tensor], source: str) -> CountEntries:
-    """Turn stored tensors into entries, contiguous and on the CPU; a ValueError names `source` and the fault.
-
-    Snapshots of version 0.2 have no `successes`; they become 0.
-    """
-    if "successes" not in tensors and isinstance(tensors.get("counts"), Tensor):
-        tensors = {**tensors, "successes": torch.zeros_like(tensors["counts"])}
+    """Turn stored tensors into entries, contiguous and on the CPU; a ValueError names `source` and the fault."""
     if set(tensors) != set(CountEntries._fields):
         raise ValueError(f"{source}: expected the tensors {sorted(CountEntries._fields)}, got {sorted(tensors)}")
     entries = CountEntries(**tensors)
@@ -165,7 +157,7 @@ def _read_header(contents: bytes) -> dict[str, Any]:
         header = json.loads(metadata[_METADATA_KEY])
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"the {_METADATA_KEY!r} metadata is not JSON: {error}") from error
-    if not isinstance(header, dict) or header.get("format") not in (_WITHOUT_SUCCESSES, FORMAT_VERSION):
+    if not isinstance(header, dict) or header.get("format") != FORMAT_VERSION:
         found = repr(header.get("format") if isinstance(header, dict) else header)
         raise ValueError(f"snapshot format {found:.40} is unknown; this version reads format {FORMAT_VERSION}")
     if not isinstance(header.get("rule"), str):

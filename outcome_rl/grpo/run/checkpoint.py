@@ -15,7 +15,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any, TypedDict
 
 from outcome_rl.declared import check_types
 from outcome_rl.files.atomic import (
@@ -35,7 +35,7 @@ _State = TypedDict(
     {
         "run": dict[str, int],
         "identity": dict[str, Any],
-        "start": NotRequired[dict[str, str]],
+        "start": dict[str, str],
         "made with": dict[str, str],
     },
 )
