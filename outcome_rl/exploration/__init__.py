@@ -12,5 +12,5 @@
 - `saved` writes a state to disk and reads it, `older` reads states of older rules again;
 - `explorer` is the `Explorer`.
 
-The trainer and the plug-ins for TRL, verl and slime translate column names; all their exploration is in this package.
+The trainer and the plug-ins for TRL and verl translate column names; all their exploration is in this package.
 """

@@ -1,4 +1,20 @@
-"""Rules that all plug-ins share: ids and gold answers of rows, mask modes, the tokens that hold an outcome."""
+"""A training stack's columns and an `Explorer`, in between: the functions that all plug-ins share.
+
+A stack gives rows of data, token ids and rewards, and takes advantages. The files in `examples/stacks/` are complete
+uses. Between sampling and the loss a plug-in does this:
+
+    ids = [stable_id(id_key, row, row["prompt"], place="the columns of every row", has_media=False) for row in rows]
+    turns = [outcome_turn(explorer, tokens, written) for tokens, written in sampled]     # where an answer may stand
+    texts = [decode_completion(tokenizer, turn.ids) for turn in turns]
+    golds = golds_of_all(explorer, [row.get("answer") for row in rows], "answer", prompts)
+    scored = score(explorer, Batch(ids, texts, golds, rewards, rows=rows), id_source="the column id")
+    mask = answer_mask(scored, tokenizer, turns, width)
+    advantages = scored.token_advantages(mask)          # (N, width), or scored.advantages + scored.bonuses, (N,)
+
+A stack that takes one advantage per response makes its explorer by `explorer_without_mask`; one that takes one per
+token calls `check_mask_mode`. `validation` and `means` give the metrics of an evaluation, which counts nothing, and
+`count` counts responses that the stack has filtered out.
+"""
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
@@ -11,6 +27,7 @@ from torch import Tensor
 from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.exploration.scored import Scored
 from outcome_rl.files.rows import filled_text, id_of_row
+from outcome_rl.files.rows import id_source as id_source
 from outcome_rl.metrics import validation_metrics
 from outcome_rl.outcomes.answer_mask import Tokenizer
 from outcome_rl.outcomes.batch import Batch

@@ -1,51 +1,40 @@
-"""Exploration in rllm: an estimator for `register_rllm_adv_estimator`.
+"""Outcome-based exploration in rllm 0.3: an advantage estimator, registered by importing this file.
 
-    from rllm.trainer.algorithms.advantage import register_rllm_adv_estimator
-    from outcome_rl.integrations.rllm import OutcomeEstimator
+Copy it, and import it before the trainer is created, in the trainer's process:
 
-    register_rllm_adv_estimator("other")(OutcomeEstimator(bonus="batch", coef=0.2))
+    rllm.algorithm.adv_estimator=other rllm.algorithm.loss_fn=ppo
 
-    rllm.algorithm.adv_estimator=other
+- rllm reads every name that it does not know as `other`. Set `loss_fn` to the loss that you use with GRPO.
+- Its backend for verl trains in a process of Ray's: import this file in a module that this process imports, such as
+  that of your workflow, and save the counts there. `loss_fn` is then a loss of verl's.
+- All tokens of a trajectory get its advantage, so answer tokens are not masked.
+- Rows need a column `id` that is neither 0 nor has a colon: rllm takes the position of a row without one, cuts ids at a
+  colon, and draws ids in asynchronous training. All of these are refused. The question is rllm's group id, `id:role`.
+- `grpo` divides by the sample standard deviation (n - 1), as in TRL and verl; rllm's own divides by that of n.
 
-rllm reads every name that it does not know as "other". It gives all tokens of a trajectory one advantage, so answer
-tokens cannot be masked.
+Run: a copy of the code with which rllm calls its estimators, by a test, because rllm is not on PyPI; and rllm's own
+code (commit 9beb6e0), by hand. Not run: its trainers.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
+from rllm.trainer.algorithms.advantage import register_rllm_adv_estimator
 
+from outcome_rl import Batch
 from outcome_rl.integrations.adapter import explorer_without_mask, score
-from outcome_rl.outcomes.batch import Batch
-from outcome_rl_kernels.advantages.groups import Scale
-
-if TYPE_CHECKING:
-    from rllm.trainer.algorithms import AlgorithmConfig
-    from rllm.types import Trajectory, TrajectoryGroup
 
 Arrays = list[NDArray[Any]]
 
 
 class OutcomeEstimator:
-    """GRPO's advantages plus exploration bonuses, one per trajectory, as rllm's estimators return them.
+    """An explorer's advantages plus bonuses, one per trajectory, as rllm's estimators return them.
 
-    The outcome is read from the last step of a trajectory that says something. A question is rllm's group id, the id of
-    the task and the role of the trajectory. A positive reward is a correct response. An outcome function gets the row
-    of the task.
-
-    Args:
-        **settings: fields of `ExplorationConfig` except `answer_mask_mode`.
-
-    Attributes:
-        explorer: the `Explorer`. To keep the counts, call its `save(folder)`; to continue, replace it by
-            `Explorer.load(folder)`.
-        metrics: of the last call.
-
-    Raises:
-        TypeError, ValueError: a setting is unknown, of the wrong type or out of range.
+    The settings are fields of `ExplorationConfig` except `answer_mask_mode`. `metrics` are those of the last call;
+    `explorer.save(folder)` keeps the counts.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -55,16 +44,12 @@ class OutcomeEstimator:
     def __call__(
         self,
         rewards: Sequence[NDArray[Any]],
-        algorithm_config: "AlgorithmConfig",
+        algorithm_config: Any,
         *,
-        traj_groups: "Sequence[TrajectoryGroup]",
+        traj_groups: Sequence[Any],
         **_: Any,
     ) -> tuple[Arrays, Arrays]:
-        """Return advantages and returns, which are equal, of every group, and count the outcomes.
-
-        Raises:
-            ValueError: the row of a task has no id, or one that rllm did not keep: questions would be mixed up.
-        """
+        """Return advantages and returns, which are equal, of every group, and count the outcomes."""
         trajectories = [(group, trajectory) for group in traj_groups for trajectory in group.trajectories]
         batch = Batch(
             [_question_id(group) for group, _ in trajectories],
@@ -72,7 +57,7 @@ class OutcomeEstimator:
             rewards=np.concatenate(rewards).tolist(),
             rows=[_row(trajectory) for _, trajectory in trajectories],
         )
-        scale: Scale = "std" if algorithm_config.norm_adv_by_std_in_grpo else "none"
+        scale = "std" if algorithm_config.norm_adv_by_std_in_grpo else "none"
         scored = score(self.explorer, batch, id_source="rllm's group ids", scale=scale)
         self.metrics = scored.metrics
         ends = np.cumsum([len(row) for row in rewards])[:-1]
@@ -80,7 +65,7 @@ class OutcomeEstimator:
         return advantages, advantages
 
 
-def _question_id(group: "TrajectoryGroup") -> str:
+def _question_id(group: Any) -> str:
     for trajectory in group.trajectories:
         row = _row(trajectory)
         ids = [str(row[name]) for name in ("id", "task_id") if row.get(name) is not None]
@@ -100,7 +85,7 @@ def _is_drawn(task_id: str) -> bool:
         return False
 
 
-def _response(trajectory: "Trajectory") -> str:
+def _response(trajectory: Any) -> str:
     """Return the text of the last step that has one: a step may be a tool call alone.
 
     Steps that a workflow makes itself, as rllm's `SimpleWorkflow` does, often have only the output of the model.
@@ -109,7 +94,11 @@ def _response(trajectory: "Trajectory") -> str:
     return next((text for text in texts if text), "")
 
 
-def _row(trajectory: "Trajectory") -> Mapping[str, Any]:
+def _row(trajectory: Any) -> Mapping[str, Any]:
     """Return the row of a trajectory's task, which is the row itself or an object with it."""
     row = trajectory.task if isinstance(trajectory.task, Mapping) else getattr(trajectory.task, "metadata", None)
     return row or {}
+
+
+estimator = OutcomeEstimator(adv_estimator="maxrl", bonus="batch", coef=0.2)
+register_rllm_adv_estimator("other")(estimator)

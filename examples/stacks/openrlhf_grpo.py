@@ -1,10 +1,19 @@
 """Outcome-based exploration in OpenRLHF 0.11: its command with a bonus that lowers answers repeated within a group.
 
-    python examples/openrlhf_grpo.py --algo.advantage.estimator group_norm --data.label_key answer ...
+    python openrlhf_grpo.py --algo.advantage.estimator group_norm --data.label_key answer ...
 
-It takes the options of `python -m openrlhf.cli.train_ppo_ray`, without `--train.async_enable`. Rewards, KL, baselines
-and normalisation stay OpenRLHF's. Then every response gets its bonus, and the tokens of its answer get no advantage.
-With tools the answer is taken from the policy's last turn.
+It takes the options of `python -m openrlhf.cli.train_ppo_ray`, without `--train.async_enable`.
+
+- Rewards, KL, baselines and normalisation stay OpenRLHF's. Then every response gets its bonus, and the tokens of its
+  answer get no advantage; `SETTINGS` below changes it.
+- The label is the gold answer, and the hash of the prompt the question. With tools the answer is taken from the last
+  turn of the policy; images are refused. A reward function (`--reward.remote_url`) would get one response at a time.
+- `--actor.policy_loss_type gspo` is refused: its ratio spreads the gradient of a response over masked tokens too.
+- Counts are saved next to the checkpoints, in `exploration/`, after every one that `--ckpt.save_steps` makes due, and
+  loaded with `--ckpt.load_enable`. They belong to the newest one: OpenRLHF's checkpoint of the best step has none.
+
+Run: OpenRLHF 0.11's experiences, advantages and its trainer's constructor on a CPU, by a test. Not run: its workers,
+which need GPUs, DeepSpeed and vLLM.
 """
 
 import runpy

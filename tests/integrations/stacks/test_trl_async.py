@@ -1,17 +1,16 @@
-"""TRL's asynchronous GRPO: its own `_score_group`, with the mixin before it."""
+"""TRL's asynchronous GRPO: its own `_score_group`, in the example's loop."""
 
 import asyncio
 import inspect
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
-import torch
 
 pytest.importorskip("aiohttp", reason="TRL's asynchronous GRPO imports it")
+import trl_async
 from trl.experimental.async_grpo import async_rollout_worker as worker
 
-from outcome_rl import group_advantages, outcome_key, question_id, question_key
-from outcome_rl.integrations.trl.async_grpo import ExplorationMixin
+from outcome_rl import Explorer, question_id
 
 CHAT = [{"role": "user", "content": "2 + 2?"}]
 
@@ -31,9 +30,7 @@ def reward(completions: list[Any], answer: list[str], **_: Any) -> list[float | 
     ]
 
 
-class Loop(ExplorationMixin, worker._AsyncRolloutLoop):
-    exploration: ClassVar[dict[str, Any]] = {"adv_estimator": "grpo", "bonus": "batch", "coef": 0.5}
-
+class Loop(trl_async.ExploringLoop):
     def __init__(self) -> None:
         self.reward_funcs, self.reward_func_names = [reward], ["reward"]
         self._env_reward_types: list[type] = []
@@ -62,45 +59,24 @@ def group(*texts: str, forks: int = 1, **columns: str) -> Any:
 
 def test_it_adds_the_bonus_to_the_advantages_of_a_group() -> None:
     """A conversation of two training rows is one response, and one that no function scores stays at 0."""
-    loop = Loop()
+    assert worker.AsyncRolloutWorker._loop_cls is trl_async.ExploringLoop
+    loop, same = Loop(), Explorer(**trl_async.EXPLORATION)
     texts = [r"\boxed{4}", r"\boxed{5}", r"\boxed{5}", "cut off"]
     samples = asyncio.run(loop._score_group(group(*texts, forks=2, answer="4", id="q1")))
     assert [one.metrics["reward"] for one in samples[:6]] == [1, 1, 0, 0, 0, 0]
-    expected = group_advantages(
-        torch.tensor([[1.0, 0.0, 0.0]]),
-        torch.tensor([question_key(question_id(CHAT))]),
-        torch.tensor([[outcome_key(answer) for answer in ("4", "5", "5")]]),
-        adv_estimator="grpo",
-        bonus="batch",
-        coef=0.5,
-    )
-    found = [one.advantage for one in samples]
-    wanted = (expected.advantages + expected.bonuses).flatten().repeat_interleave(2).tolist()
-    assert found == pytest.approx([*wanted, 0, 0])
+    scored = same.score([question_id(CHAT)] * 3, texts[:3], ["4"] * 3)
+    wanted = (scored.advantages + scored.bonuses).repeat_interleave(2).tolist()
+    assert [one.advantage for one in samples] == pytest.approx([*wanted, 0, 0])
     assert samples[0].metrics["outcomes/correct_rate"] == pytest.approx(1 / 3)
-    assert len(loop.explorer.counts) == 2
     assert loop.explorer.seen(question_id(CHAT)) == [("5", 2), ("4", 1)]
 
 
-def test_ids_and_rewards_in_place_of_golds() -> None:
-    loop = Loop()
-    loop.id_key, loop.answer_key = "id", "gold"
-    asyncio.run(loop._score_group(group(r"\boxed{4}", r"\boxed{5}", answer="4", id="q1")))
-    assert len(loop.explorer.seen("q1")) == 2
-    assert loop.explorer.solved["q1"]
-
-
-def test_an_environment_with_several_prompts_needs_ids() -> None:
+def test_an_environment_with_several_prompts_needs_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their hashes would make a question, and a group, of each sample, whose advantages are all 0."""
-    loop, played = Loop(), group(r"\boxed{4}", r"\boxed{5}", answer="4", id="q1")
+    played = group(r"\boxed{4}", r"\boxed{5}", answer="4", id="q1")
     played.prompts[1] = [{"role": "user", "content": "2 + 2? Go on."}]
-    with pytest.raises(ValueError, match="id_key must name a column of stable ids"):
-        asyncio.run(loop._score_group(played))
-    loop.id_key = "id"
-    first, second = asyncio.run(loop._score_group(played))
+    with pytest.raises(ValueError, match="ID_KEY must name a column of stable ids"):
+        asyncio.run(Loop()._score_group(played))
+    monkeypatch.setattr(trl_async, "ID_KEY", "id")
+    first, second = asyncio.run(Loop()._score_group(played))
     assert first.advantage > 0 > second.advantage
-
-
-def test_trl_starts_the_loop_that_is_named() -> None:
-    assert worker.AsyncRolloutWorker._loop_cls is worker._AsyncRolloutLoop
-    assert inspect.iscoroutinefunction(worker._AsyncRolloutLoop._score_group)

@@ -1,17 +1,22 @@
-"""Exploration in slime: a function for `--custom-reward-post-process-path`.
+"""Outcome-based exploration in slime 0.3: rewards and advantages for two options of its command.
 
-slime loads a function by its path, so a user's file holds one object, and the launch command names it:
+Copy this file to your PYTHONPATH, and name both functions (without the second one no answer token is masked):
 
-    # my_exploration.py
-    from outcome_rl.integrations.slime import ExplorationRewards
-    post_process = ExplorationRewards(bonus="batch", coef=0.2)
+    --advantage-estimator grpo --label-key label --custom-reward-post-process-path slime_rewards.post_process
+    --custom-advantage-function-path slime_rewards.mask_answers
 
-    --advantage-estimator grpo --custom-reward-post-process-path my_exploration.post_process
+- slime uses the processed reward of a response as the advantage of all its tokens, so the bonus arrives unchanged.
+- `--normalize-advantages`, `--disable-rewards-normalization` and estimators other than grpo, gspo and cispo are
+  refused: they would change the bonus. `mask_answers` refuses gspo too.
+- Leave `--dynamic-sampling-filter-path` out: it drops groups before they are counted, among them the all-wrong ones,
+  from which only a bonus learns.
+- Without `id_key` a question's id is the hash of its rendered prompt. If the chat template writes the date, ids change
+  from day to day: set `id_key`.
+- To keep the counts, call `post_process.explorer.save(folder)` and `post_process.explorer = Explorer.load(folder)` from
+  `save` and `load` of your data source (`--data-source-path`).
 
-slime's GRPO uses the processed reward of a response as the advantage of all its tokens, so the bonus arrives unchanged.
-A second function, for `--custom-advantage-function-path`, then takes the answer's tokens out of the policy term:
-
-    --custom-advantage-function-path outcome_rl.integrations.slime.mask_answers
+Run: nothing of slime itself. The signatures were read in slime 0.3.1 (`slime/ray/rollout.py` and
+`slime/backends/megatron_utils/loss.py`, commit 624b824); a test calls the functions as they do.
 """
 
 from collections.abc import Sequence
@@ -20,31 +25,25 @@ from typing import Any
 
 import torch
 
-from outcome_rl.files.rows import id_source
-from outcome_rl.integrations.adapter import explorer_without_mask, golds_of_all, last_turn, score, stable_id
+from outcome_rl import Batch, extract_answer
+from outcome_rl.integrations.adapter import (
+    explorer_without_mask,
+    golds_of_all,
+    id_source,
+    last_turn,
+    score,
+    stable_id,
+)
 from outcome_rl.outcomes.answer_mask import Tokenizer, answer_spans, decode_completion
-from outcome_rl.outcomes.batch import Batch
-from outcome_rl.outcomes.extraction.response import extract_answer
-from outcome_rl_kernels.advantages.groups import Scale
 
 _ESTIMATORS = ("grpo", "gspo", "cispo")  # which take the processed reward as the advantage of every token
 
 
 class ExplorationRewards:
-    """Normalised rewards plus exploration bonuses, as slime's interface for processing rewards expects them.
+    """Normalised rewards plus bonuses, by slime's interface for processing rewards.
 
-    Args:
-        id_key: entry of a sample's metadata that holds the stable id of its question; empty takes the hash of the
-            prompt.
-        **settings: fields of `ExplorationConfig` except `answer_mask_mode`.
-
-    Attributes:
-        explorer: the `Explorer`. To keep the counts, call its `save(folder)`; to continue, replace it by
-            `Explorer.load(folder)`.
-        metrics: of the last call.
-
-    Raises:
-        TypeError, ValueError: a setting is unknown, of the wrong type or out of range.
+    `id_key` names an entry of the samples' metadata; empty takes the hash of the prompt. The rest are fields of
+    `ExplorationConfig`. `metrics` are those of the last call.
     """
 
     def __init__(self, *, id_key: str = "", **settings: Any) -> None:
@@ -53,23 +52,10 @@ class ExplorationRewards:
         self.metrics: dict[str, float] = {}
 
     def __call__(self, args: Any, samples: Sequence[Any]) -> tuple[list[float], list[float]]:
-        """Process the rewards of a rollout, and count its outcomes.
+        """Return raw rewards and advantages, one number per sample each, and count the outcomes.
 
         Of the samples of one `rollout_id` the last is scored, and the others get its advantage. Aborted samples, and
-        those that slime removes from the loss, are neither scored nor counted, and get 0.
-
-        Args:
-            args: slime's arguments; `grpo_std_normalization` says whether to divide by the standard deviation.
-            samples: slime's `Sample`s, with `group_index`, `prompt`, `response`, `label`, `metadata`, and a reward that
-                `get_reward_value(args)` reads.
-
-        Returns:
-            `(raw rewards, advantages)`, one number per sample each.
-
-        Raises:
-            ValueError: the advantage estimator or a setting would change the advantages; some samples have a label and
-                others none, or one is no text or number; a sample has no entry `id_key` in its metadata, or images
-                without it.
+        those with `remove_sample`, are neither scored nor counted, and get 0.
         """
         _check(args)
         self.explorer.length_setting = "--rollout-max-response-len"
@@ -99,7 +85,7 @@ class ExplorationRewards:
             rows=[{**(sample.metadata or {}), "prompt": sample.prompt, "label": sample.label} for sample in chosen],
         )
         origin = id_source(self.id_key, within_source="data_source" in (chosen[0].metadata or {}))
-        scale: Scale = "std" if args.grpo_std_normalization else "none"
+        scale = "std" if args.grpo_std_normalization else "none"
         scored = score(self.explorer, batch, id_source=origin, scale=scale)
         self.metrics = scored.metrics
         of_rollout = dict(zip(last, (scored.advantages + scored.bonuses).tolist(), strict=True))
@@ -118,23 +104,15 @@ class ExplorationRewards:
 
 
 def _rollout(sample: Any, index: int) -> tuple[Any, ...]:
-    """Return what the samples of one rollout have in common; a sample without a `rollout_id` is a rollout."""
+    """Return what the samples of one rollout have in common; a sample without a `rollout_id` is one rollout."""
     return (sample.group_index, index, None) if sample.rollout_id is None else (sample.group_index, sample.rollout_id)
 
 
 def mask_answers(args: Any, rollout_data: dict[str, Any]) -> None:
     """Set `advantages` and `returns` of a rollout: the processed reward on every token, and 0 on the answer's.
 
-    This is `answer_mask_mode="policy"`. The answer is read, as without an outcome function, from the last tokens in a
-    row that the policy wrote (`loss_masks`), and its tokens stay in the denominator of slime's loss.
-
-    Args:
-        args: slime's arguments; `hf_checkpoint` has the tokenizer.
-        rollout_data: of one data-parallel rank, with N entries each of `tokens`, `response_lengths`, `total_lengths`,
-            `loss_masks`, `rewards` and `kl`, whose lengths are this context-parallel rank's.
-
-    Raises:
-        ValueError: the advantage estimator or a setting would change the advantages, or is GSPO.
+    This is `answer_mask_mode="policy"`: the answer's tokens stay in the denominator of slime's loss. The answer is read
+    from the last tokens in a row that the policy wrote (`loss_masks`), so it does not fit outcome functions.
     """
     _check(args)
     if args.advantage_estimator == "gspo":
@@ -179,3 +157,6 @@ def _tokenizer(path: str) -> Tokenizer:
 
     tokenizer: Tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=True)  # as slime loads it
     return tokenizer
+
+
+post_process = ExplorationRewards(adv_estimator="maxrl", bonus="batch", coef=0.2)

@@ -17,7 +17,7 @@ from transformers import AutoTokenizer
 from outcome_rl import Explorer, question_id
 from outcome_rl.toy import policy_dir
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "openrlhf_grpo.py"
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "stacks" / "openrlhf_grpo.py"
 TOKENIZER = AutoTokenizer.from_pretrained(policy_dir())
 PROMPTS = {"D12 39 ^ 9 =>": "27", "D12 3 ^ 9 =>": "3"}  # prompt -> label
 TEXTS = ["9 \\boxed{ 27 }", "\\boxed{ 5 }", "9 9 \\boxed{ 5 }", "\\boxed{ 3 }", "39 9", "\\boxed{ 3 }"]
@@ -135,14 +135,6 @@ def test_a_ratio_of_the_sequence_is_refused(
         make(SimpleNamespace(args=args), TOKENIZER)
     monkeypatch.setitem(example["SETTINGS"], "answer_mask_mode", "none")
     make(SimpleNamespace(args=args), TOKENIZER)
-
-
-def test_labels_may_be_numbers(example: dict[str, Any]) -> None:
-    (experience, *_) = step(example)
-    experience.labels = [int(label) for label in experience.labels]
-    experience.advantages = torch.zeros_like(experience.sequences[:, 1:], dtype=torch.float32)
-    scored = example["add_bonuses"]([experience], Explorer(), TOKENIZER, N)
-    assert scored.judged
 
 
 def test_with_tools_the_last_turn_has_the_answer(example: dict[str, Any]) -> None:

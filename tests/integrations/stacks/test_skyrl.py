@@ -4,7 +4,6 @@ import asyncio
 import inspect
 import sys
 import typing
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ import typing_extensions
 from transformers import AutoTokenizer
 
 from outcome_rl import Explorer
-from outcome_rl.integrations.skyrl import assign_advantages, with_validation
 from outcome_rl.toy import policy_dir
 
 with pytest.MonkeyPatch.context() as patch:
@@ -22,8 +20,8 @@ with pytest.MonkeyPatch.context() as patch:
     from skyrl.backends.skyrl_train.training_batch import TrainingInputBatch, pad_training_input_batch
     from skyrl.train.config import SkyRLTrainConfig
     from skyrl.train.dataset.preprocess import convert_prompts_responses_to_batch_tensors
-    from skyrl.train.generators.utils import prepare_generator_input
     from skyrl.train.trainer import RayPPOTrainer
+    from skyrl_trainer import ExploringTrainer, assign_advantages
 
 TOKENIZER = AutoTokenizer.from_pretrained(policy_dir())
 PROMPT = TOKENIZER("D12 39 ^ 9 =>").input_ids
@@ -76,99 +74,47 @@ def test_tokens_get_the_explorers_advantages(golds: dict[str, str] | None, mode:
 def test_steps_of_a_trajectory_share_the_advantage_of_the_last() -> None:
     rows = step_rows()
     plain = batch_of(rows)
-    assign_advantages(plain, Explorer(bonus="batch"), TOKENIZER)
+    assign_advantages(plain, Explorer(), TOKENIZER, golds=GOLDS)
     steps = [one for uid, text, reward in rows for one in ((uid, "39 9", 0.0), (uid, text, reward))]
     data = batch_of(steps, pad=1, is_last=[False, True] * len(rows))
-    scored = assign_advantages(data, Explorer(bonus="batch"), TOKENIZER)
+    scored = assign_advantages(data, Explorer(), TOKENIZER, golds=GOLDS)
     assert torch.equal(data["advantages"][1:-1:2], plain["advantages"])
-    first_steps = data["advantages"][:-1:2]
     is_token = data["response_mask"][:-1:2].bool()
-    assert torch.equal(first_steps, (scored.advantages + scored.bonuses)[:, None] * is_token)
+    assert torch.equal(data["advantages"][:-1:2], (scored.advantages + scored.bonuses)[:, None] * is_token)
+
+
+def trainer_of(kind: Any, **parts: Any) -> Any:
+    """A trainer of SkyRL without its workers."""
+    trainer = object.__new__(kind)
+    trainer.cfg, trainer.tokenizer, trainer.all_metrics = SkyRLTrainConfig(), TOKENIZER, {}
+    trainer.__dict__ |= parts
+    return trainer
 
 
 def test_skyrls_trainer_takes_them() -> None:
-    """Without a bonus they are SkyRL's own, and its metrics and its normalisation go on from there."""
-
-    class ExploringTrainer(RayPPOTrainer):
-        explorer = Explorer(bonus="none", answer_mask_mode="none")
-
-        def compute_advantages_and_returns(self, data: Any) -> Any:
-            scored = assign_advantages(data, self.explorer, self.tokenizer)
-            self.all_metrics.update(scored.metrics)
-            return data
-
-    algorithm = SimpleNamespace(
-        advantage_estimator="grpo",
-        gamma=1.0,
-        lambd=1.0,
-        grpo_norm_by_std=True,
-        advantage_batch_normalize=False,
-        loss_reduction="token_mean",
-        max_seq_len=64,
-    )
-    trainers = [object.__new__(kind) for kind in (RayPPOTrainer, ExploringTrainer)]
-    results = []
-    for trainer in trainers:
-        trainer.cfg = SimpleNamespace(
-            generator=SimpleNamespace(step_wise_trajectories=False),
-            trainer=SimpleNamespace(algorithm=algorithm, micro_train_batch_size_per_gpu=2),
-        )
-        trainer.tokenizer, trainer.all_metrics = TOKENIZER, {}
-        data = trainer.compute_advantages_and_returns(batch_of(step_rows()))
-        results.append(trainer._normalize_advantages(data, [(0, 4), (4, 8)])["advantages"])
-    torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-6)
-    assert "exploration/distinct_answers" in trainers[1].all_metrics
-
-
-def test_the_answer_is_what_the_policy_wrote_last() -> None:
-    """Words of the environment behind an answer are not the policy's."""
-    rows = [("0", "\\boxed{ 27 } 9 \\boxed{ 5 }", 1.0), ("0", "\\boxed{ 27 }", 1.0)]
-    data = batch_of(rows)
-    data["loss_mask"][0, -5:] = 0  # 9 \boxed{ 5 } and the end
-    explorer = Explorer(bonus="ucb", coef=1.0)
-    assert assign_advantages(data, explorer, TOKENIZER, golds=GOLDS).correct.all()
-    assert explorer.seen("0") == [("27", 2)]
-    assert data["advantages"][0, -8:-5].tolist() == [1.0, 0.0, 1.0]
-
-
-def test_a_filter_that_empties_the_loss_mask_hides_no_answer() -> None:
-    """SkyRL's `zero_variance_filter` does so to every response of a group."""
-    data = batch_of(step_rows())
-    data["loss_mask"][:] = 0
-    explorer = Explorer()
-    assert assign_advantages(data, explorer, TOKENIZER, golds=GOLDS).correct.sum() == 3
-    assert dict(explorer.seen("7")) == {"3": 2, "1": 1, None: 1}
+    """Without a bonus they are SkyRL's own."""
+    theirs, ours = (batch_of(step_rows()) for _ in "ab")
+    trainer_of(RayPPOTrainer).compute_advantages_and_returns(theirs)
+    explorer = Explorer(adv_estimator="grpo", bonus="none", answer_mask_mode="none")
+    trainer = trainer_of(ExploringTrainer, explorer=explorer)
+    trainer.compute_advantages_and_returns(ours)
+    torch.testing.assert_close(ours["advantages"], theirs["advantages"], rtol=1e-4, atol=1e-6)
+    assert "exploration/distinct_answers" in trainer.all_metrics
 
 
 def test_errors_name_the_fix() -> None:
     data = batch_of(step_rows())
-    trainer = SimpleNamespace(
-        cfg=SimpleNamespace(
-            trainer=SimpleNamespace(algorithm=SimpleNamespace(kl_estimator_type="k1", kl_loss_coef=0.1))
-        ),
-        reward_kl_controller=None,
-        all_metrics={},
-    )
-    data["action_log_probs"] = data["base_action_log_probs"] = torch.zeros_like(data["rewards"])
-    RayPPOTrainer.apply_reward_kl_penalty(trainer, data)
+    data.metadata["metrics"] = {"avg_kl": 0.1}  # as SkyRL's apply_reward_kl_penalty leaves it
     with pytest.raises(ValueError, match="golds must be given with use_kl_in_reward=True"):
         assign_advantages(data, Explorer(), TOKENIZER)
-    assert assign_advantages(data, Explorer(), TOKENIZER, golds=GOLDS).correct.sum() == 3
-    with pytest.raises(ValueError, match="answer_mask_mode must be"):
-        assign_advantages(batch_of(step_rows()), Explorer(answer_mask_mode="all"), TOKENIZER)
-    with pytest.raises(ValueError, match=r"golds must have an answer for the uid of every trajectory; \['7'\] have"):
+    with pytest.raises(ValueError, match="golds must have an answer for the uid of every trajectory"):
         assign_advantages(batch_of(step_rows()), Explorer(), TOKENIZER, golds={"0": "27"})
 
 
 class Sampler:
     """A generator of SkyRL's interface that says the texts of `TEXTS`."""
 
-    during: Any = None  # runs once, while the first batch is generated
-
     async def generate(self, input_batch: Any) -> Any:
-        during, self.during = self.during, None
-        if during:
-            await during()
         ids = [one.instance_id for one in input_batch["trajectory_ids"]]
         texts = [TEXTS[one.instance_id][one.repetition_id] for one in input_batch["trajectory_ids"]]
         tokens = [[*TOKENIZER(text, add_special_tokens=False).input_ids, TOKENIZER.eos_token_id] for text in texts]
@@ -184,31 +130,12 @@ class Sampler:
 
 
 def test_evaluation_has_pass_at_k_and_diversity() -> None:
-    """SkyRL's own evaluation, with two questions of four samples in two batches, and training generated meanwhile."""
-    cfg = SkyRLTrainConfig()
-    cfg.generator.eval_n_samples_per_prompt, cfg.trainer.dump_eval_results = 4, False
+    """SkyRL's own evaluation, with two questions of four samples in two batches."""
     batches = [[{"prompt": PROMPT, "env_class": "dialect", "env_extras": {}, "uid": uid}] for uid in TEXTS]
-    trainer = SimpleNamespace(
-        cfg=cfg,
-        generator=Sampler(),
-        tokenizer=TOKENIZER,
-        explorer=Explorer(bonus="batch"),
-        eval_dataloader=batches,
-        global_step=1,
-        trajectory_logger=None,
-        tracker=None,
-    )
-    sampler = trainer.generator
-
-    async def train() -> None:
-        """As SkyRL's asynchronous trainer does, whose questions may have the same uids."""
-        params = cfg.generator.sampling_params
-        inputs, _ = prepare_generator_input(batches[0], 4, params, "dialect", "train", 1)
-        await trainer.generator.generate(inputs)
-
-    sampler.during = train
-    found = asyncio.run(with_validation(trainer, RayPPOTrainer.eval(trainer)))
-    assert trainer.generator is sampler
+    parts = {"generator": Sampler(), "eval_dataloader": batches, "global_step": 1}
+    trainer = trainer_of(ExploringTrainer, explorer=Explorer(), trajectory_logger=None, tracker=None, **parts)
+    trainer.cfg.generator.eval_n_samples_per_prompt, trainer.cfg.trainer.dump_eval_results = 4, False
+    found = asyncio.run(trainer.eval())
     expected = {"pass_at_k/1": 0.375, "pass_at_k/4": 1, "diff_at_k/4": 2.5, "identical_rate": 0.25}
     assert {name: found[f"validation/{name}"] for name in expected} == pytest.approx(expected)
     assert found["eval/all/avg_score"] == 0.375

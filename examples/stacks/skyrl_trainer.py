@@ -1,29 +1,32 @@
-"""Advantages of a SkyRL training batch, for a custom trainer.
+"""Outcome-based exploration in SkyRL 0.3 and 0.4: a subclass of its trainer.
 
-    class ExploringTrainer(RayPPOTrainer):
-        def __init__(self, *args, **kwargs):
-            super().__init__(*args, **kwargs)
-            self.explorer = Explorer(bonus="batch", coef=0.2)
+Copy this file, and return `ExploringTrainer` from `get_trainer` of your `BasePPOExp`. With SkyRL's Tinker server use
+`tinker_loop.py` in place of it. A function for `register_advantage_estimator` would get no responses.
 
-        def compute_advantages_and_returns(self, data):
-            scale = "std" if self.cfg.trainer.algorithm.grpo_norm_by_std else "none"
-            scored = assign_advantages(data, self.explorer, self.tokenizer, scale=scale)
-            self.all_metrics.update(scored.metrics)
-            return data
+- A question is SkyRL's `uid`, the row of the data set after long prompts were dropped: counts are valid only while the
+  data set, `max_prompt_length` and the chat template are unchanged.
+- `assign_advantages(..., golds={uid: answer})` compares outcomes with gold answers. SkyRL's KL penalty in the reward
+  needs it.
+- In an episode of several turns the answer is taken from the last turn that the policy wrote (`loss_mask`). Filters
+  that empty this mask (`apply_overlong_filtering`, `zero_variance_filter`) hide which tokens a tool wrote; leave them
+  off with tools.
+- Leave `dynamic_sampling.type=replace` off: it trains on copies of groups, which would be counted twice. Leave
+  `advantage_batch_normalize` off: it would normalise the bonus together with the rewards.
+- To keep the counts, call `explorer.save(folder)` and `Explorer.load(folder)` from `save_checkpoints` and
+  `load_checkpoints`.
 
-        async def eval(self, *args, **kwargs):
-            return await with_validation(self, super().eval(*args, **kwargs))
-
-SkyRL's `register_advantage_estimator` gives a function rewards and ids, but no responses.
+Run: SkyRL 0.3's batches, padding, evaluation and trainer method on a CPU, by a test, and by hand with 0.4. Not run: its
+Ray workers, which need GPUs. On Python 3.11 its trainer cannot be imported with the newest pydantic; 0.4 asks for 3.12.
 """
 
 from collections.abc import Awaitable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from skyrl.backends.skyrl_train.training_batch import TrainingInputBatch
+from skyrl.train.trainer import RayPPOTrainer
 
-from outcome_rl.exploration.explorer import Explorer
-from outcome_rl.exploration.scored import Scored
+from outcome_rl import Batch, Explorer, Scored
 from outcome_rl.integrations.adapter import (
     Turn,
     answer_mask,
@@ -34,43 +37,44 @@ from outcome_rl.integrations.adapter import (
     validation,
 )
 from outcome_rl.outcomes.answer_mask import Tokenizer, decode_completion
-from outcome_rl.outcomes.batch import Batch
-from outcome_rl_kernels.advantages.groups import Scale
 
-if TYPE_CHECKING:
-    from skyrl.backends.skyrl_train.training_batch import TrainingInputBatch
+
+class ExploringTrainer(RayPPOTrainer):
+    """SkyRL's trainer with an explorer's advantages, in place of those of its `advantage_estimator`."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.explorer = Explorer(adv_estimator="maxrl", bonus="batch", coef=0.2)
+
+    def compute_advantages_and_returns(self, data: TrainingInputBatch) -> TrainingInputBatch:
+        scale = "std" if self.cfg.trainer.algorithm.grpo_norm_by_std else "none"
+        scored = assign_advantages(data, self.explorer, self.tokenizer, scale=scale)
+        self.all_metrics.update(scored.metrics)
+        return data
+
+    async def eval(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        return await with_validation(self, super().eval(*args, **kwargs))
 
 
 def assign_advantages(
-    data: "TrainingInputBatch",
+    data: TrainingInputBatch,
     explorer: Explorer,
     tokenizer: Tokenizer,
     *,
     golds: Mapping[str, str] | None = None,
-    scale: Scale = "std",
+    scale: str = "std",
 ) -> Scored:
-    """Score and count the N trajectories of a batch, and set its `advantages` and `returns` (B, T).
+    """Score and count the trajectories of a batch, and set its `advantages` and `returns` (B, T).
 
     All response tokens get `advantages + bonuses`, except answer tokens, which `answer_mask_mode` decides. With
-    step-wise trajectories the last step is scored, and the others get its advantage without a mask. Padding rows of the
-    batch get 0. A question is SkyRL's uid, the row of its data set: keep the data set while counts are kept.
+    step-wise trajectories the last step is scored, and the others get its advantage without a mask. Padding rows get 0.
 
     Args:
-        data: on the CPU, with `sequences`, `response_mask`, `rewards`, and the `uids` in its metadata, as SkyRL's
-            trainer passes it.
+        data: on the CPU, as SkyRL's trainer passes it.
         explorer: counts, kept over training.
-        tokenizer: Hugging Face tokenizer of the policy.
-        golds: uid -> gold answer, from `train_dataset.dataframe`, whose rows uids number; None takes `reward > 0` as
-            correct. The answer is read from the last tokens in a row that `loss_mask` holds, an outcome from all of
-            them.
-        scale: as for `Explorer.score`; "none" is SkyRL's `grpo_norm_by_std=false`.
-
-    Returns:
-        The scored trajectories, with `metrics`; no gradient.
-
-    Raises:
-        ValueError: a uid has no gold, `golds` is None although the rewards hold SkyRL's KL penalty, or
-            `answer_mask_mode="all"`: advantages cannot take tokens out of a denominator.
+        tokenizer: of the policy.
+        golds: uid -> gold answer, from `train_dataset.dataframe`, whose rows uids number; None: rewards decide.
+        scale: "none" for `grpo_norm_by_std=false`.
     """
     check_mask_mode(explorer.config.answer_mask_mode, "SkyRL")
     explorer.length_setting = "generator.sampling_params.max_generate_length"
@@ -108,17 +112,7 @@ def assign_advantages(
 
 
 async def with_validation(trainer: Any, evaluation: Awaitable[dict[str, float]]) -> dict[str, float]:
-    """Add pass@k, different answers, majority and identical completions to SkyRL's evaluation, without counting them.
-
-    A positive reward is a correct response, as in `assign_advantages` without golds.
-
-    Args:
-        trainer: SkyRL's trainer, with `generator`, `tokenizer` and an `explorer`.
-        evaluation: `super().eval(...)`, not awaited.
-
-    Returns:
-        SkyRL's metrics, and the means of `outcome_rl.metrics.validation_metrics` over the questions.
-    """
+    """Add `outcome_rl.metrics.validation_metrics` to the metrics of `super().eval(...)`, without counting anything."""
     recorder = _Recorder(trainer.generator)
     trainer.generator = recorder
     try:
