@@ -49,8 +49,7 @@ METHODS = {
     "batch_positive": Method("Batch-Positive", "batch_positive"),
     "ucb_con+batch": Method("UCB-Con + Batch", "ucb_con+batch", (0.2, 0.2)),
 }
-# Advantage estimators of other papers, without a bonus. `unlikeliness` needs the sampler's log-probabilities, which the
-# engine of these runs does not return.
+# Advantage estimators of other papers, without a bonus.
 ESTIMATORS = {
     name: Method(label, "none", settings=(f"exploration.adv_estimator={estimator}", *others))
     for name, label, estimator, others in (

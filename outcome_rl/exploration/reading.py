@@ -32,7 +32,6 @@ class Reading(NamedTuple):
     keys: Tensor  # (N,) int64 keys of the outcomes
     correct: Tensor  # (N,) bool
     rewards: Tensor | None
-    logps: Tensor | None
     answers: list[Outcome | None]
     golds: dict[str, str]  # of the questions that had none before
     judged: bool  # whether correctness is known
@@ -79,7 +78,7 @@ def read_batch(
     if len(parts) == 1:
         return parts[0]
     columns: dict[str, Any] = {}
-    for name in ("question_ids", "questions", "group_ids", "keys", "correct", "rewards", "logps", "answers"):
+    for name in ("question_ids", "questions", "group_ids", "keys", "correct", "rewards", "answers"):
         values = [getattr(part, name) for part in parts]
         if len({value is None for value in values}) > 1:
             raise ValueError(f"{name} must be given on every rank of the process group, or on none")
@@ -103,7 +102,6 @@ def _read(batch: Batch, kind: OutcomeKind, config: ExplorationConfig, known: Fac
             f"{'none' if batch.outcome_keys is None else 'some'} with outcome={config.outcome!r}"
         )
     key_of = {question_id: question_key(question_id) for question_id in dict.fromkeys(batch.question_ids)}
-    numbers = {name: _numbers(name, getattr(batch, name), len(batch)) for name in ("rewards", "logps")}
     correct = None if batch.correct is None else _verdicts(batch.correct, len(batch))
     judged = batch.golds is not None or correct is not None or bool(config.is_correct)
     golds = _agreed(zip(batch.question_ids, batch.golds or (), strict=False), kind, known.golds)
@@ -117,7 +115,7 @@ def _read(batch: Batch, kind: OutcomeKind, config: ExplorationConfig, known: Fac
         group_ids=batch.group_ids,
         keys=torch.from_numpy(outcomes.keys),
         correct=torch.from_numpy(outcomes.correct) if correct is None else correct,
-        **numbers,
+        rewards=_numbers("rewards", batch.rewards, len(batch)),
         answers=outcomes.answers,
         golds=golds,
         judged=judged,

@@ -50,9 +50,8 @@ def score_batch(
         reading.correct.float() if reading.rewards is None else reading.rewards,
         torch.from_numpy(groups),
         order_N,
-        *([] if reading.logps is None else [reading.logps]),
     ]
-    questions_N, keys_N, correct_N, rewards_N, groups_N, order_N, *logps_N = move(columns, counts.device)
+    questions_N, keys_N, correct_N, rewards_N, groups_N, order_N = move(columns, counts.device)
     counts_N, history_3N = counts.read(questions_N, keys_N)
     advantages_N, bonuses_N = torch.zeros_like(rewards_N), torch.zeros_like(rewards_N)
     for rows_N, shape in zip(order_N.split_with_sizes([B * n for B, n in shapes]), shapes, strict=True):
@@ -64,7 +63,6 @@ def score_batch(
             counts,
             rule,
             correct=correct_N[rows_Bn],
-            logps=logps_N[0][rows_Bn] if logps_N else None,
             past=Past(counts_N[rows_Bn], history_3N[:, rows_Bn[:, 0]]),
             batch=batches,
             update=False,

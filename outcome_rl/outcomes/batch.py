@@ -29,7 +29,6 @@ class Batch:
         correct: booleans that replace the comparison with the golds.
         outcome_keys: integers that name the outcomes, 0 for none, where `outcome="given"`: clusters of embeddings, or
             the classes of another model.
-        logps: log-probabilities of the responses, each the mean over its tokens, for estimators that read them.
 
     Raises:
         TypeError: a response is not a string, or an id or gold is no text.
@@ -45,7 +44,6 @@ class Batch:
     group_ids: Sequence[Hashable] | None = None
     correct: "Tensor | Sequence[bool] | None" = None
     outcome_keys: "Tensor | Sequence[int] | None" = None
-    logps: "Tensor | Sequence[float] | None" = None
 
     def __post_init__(self) -> None:
         for name in ("question_ids", "responses", "golds", "rows", "group_ids"):

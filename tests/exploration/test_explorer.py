@@ -36,7 +36,7 @@ def by_hand(
         own = [i for i, row in enumerate(rows) if row[:2] == (question, group)]
         keys, rewards = (np.array([rows[i][column] for i in own]) for column in (2, 3))
         before = np.array([counts[question, key] for key in keys.tolist()])
-        peers = Group(rewards, keys == question + 1, keys, np.zeros(len(own)), before, 0, 0)
+        peers = Group(rewards, keys == question + 1, keys, before, 0, 0)
         # A group without any answer gets no bonus.
         found[own] = np.stack([method.advantages(peers), method.bonuses(peers) * keys.any()], axis=1)
     return found
@@ -141,9 +141,9 @@ def test_rewards_are_the_correct_responses_unless_they_are_given() -> None:
 @pytest.mark.parametrize("kind", [pd.Series, np.array, iter, tuple], ids=["pandas", "numpy", "iterator", "tuple"])
 def test_columns_of_every_kind(kind: Callable[[Any], Any]) -> None:
     rows = [(0, 0, 1, 1.0), (0, 0, 2, 0.5), (1, 0, 3, 0.0)]
-    lists = arguments(rows) | {"golds": None, "correct": [True, False, True], "logps": [-1.0, -2.0, -3.0]}
+    lists = arguments(rows) | {"golds": None, "correct": [True, False, True]}
     given = {name: values if values is None or name == "group_ids" else kind(values) for name, values in lists.items()}
-    for name in ("rewards", "correct", "logps"):
+    for name in ("rewards", "correct"):
         if kind is pd.Series:
             given[name].index = [0, 7, 8]  # of a frame without some rows
     assert columns(Explorer().score(**given)) == columns(Explorer().score(**lists))
@@ -156,7 +156,7 @@ def test_defaults_of_pytorch_change_nothing(name: str, tmp_path: Path) -> None:
     def run(folder: Path) -> list[Any]:
         explorer = Explorer(adv_estimator="beta_bernoulli", bonus="ucb_con", gate=[3, 0.1, 0.9])
         rows = [(0, 0, 1, 1.0), (0, 0, 2, 0.0), (1, 0, 0, 0.5)]
-        found = [columns(explorer.score(**arguments(rows), logps=[-1.0] * 3)) for _ in range(2)]
+        found = [columns(explorer.score(**arguments(rows))) for _ in range(2)]
         explorer.count(Batch(["q0"], [text(3)], correct=[True]))
         explorer.save(folder)
         loaded = Explorer.load(folder)

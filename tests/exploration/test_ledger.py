@@ -48,8 +48,8 @@ def test_a_step_waits_for_the_gpu_once(
 def test_a_rank_sends_host_memory() -> None:
     """Another rank would put a tensor of a GPU on that GPU, which it may not even see."""
     explorer, found = Explorer(), list[Reading]()
-    numbers = {name: torch.ones(2, device="meta") for name in ("rewards", "logps")}
-    batch = Batch(["q"] * 2, ["1", "2"], correct=numbers["rewards"] > 0, **numbers)
+    rewards = torch.ones(2, device="meta")
+    batch = Batch(["q"] * 2, ["1", "2"], correct=rewards > 0, rewards=rewards)
     ledger_of(lambda _: found.append(read_batch(lambda: batch, explorer.matcher, explorer.config, Facts({}, {}), None)))
     assert {column.device.type for column in found[0] if isinstance(column, torch.Tensor)} == {"cpu"}
 

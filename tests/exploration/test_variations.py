@@ -1,6 +1,5 @@
 """Bonuses over steps, named methods, advantage estimators."""
 
-import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -55,16 +54,6 @@ def test_majority_needs_no_gold() -> None:
         Explorer(adv_estimator="pass_at_k(k=2)").score(["q"] * 4, responses, None, [1.0, 0, 0, 0])
     with pytest.raises(ValueError, match="because adv_estimator without rewards requires"):
         Explorer(adv_estimator="rloo", bonus="none").score(["q"] * 4, responses, None)
-
-
-def test_unlikeliness_takes_log_probabilities() -> None:
-    explorer = Explorer(adv_estimator="unlikeliness", bonus="none")
-    arguments = (["q"] * 3, [r"\boxed{1}", r"\boxed{1}", r"\boxed{2}"], ["1"] * 3)
-    scored = explorer.score(*arguments, logps=[-0.1, -3.0, -0.2])
-    assert scored.advantages[1] > scored.advantages[0] > 0 > scored.advantages[2]
-    for logps, match in ((None, "logps"), ([0.0], "logps must be 3 finite"), ([0.0, math.nan, 0.0], "1 that are not")):
-        with pytest.raises(ValueError, match=match):
-            explorer.score(*arguments, logps=logps)
 
 
 def test_a_configuration_file_names_the_module_of_a_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,6 @@ class Group(NamedTuple):
     rewards: Numbers
     correct: Numbers
     keys: Numbers
-    logps: Numbers
     counts: Numbers  # before the batch, as visits and successes
     visits: int
     successes: int
@@ -65,13 +64,6 @@ def pkpo(group: Group, k: int) -> Numbers:
             others = [group.rewards[j] for j in chosen if j != i]
             advantages[i] += max(*others, group.rewards[i]) - max(others)
     return advantages / len(sets)
-
-
-def unlikeliness(group: Group, beta: float) -> Numbers:
-    """r (1 - beta (G - rank) / G), rank 1 for the most likely sample."""
-    n = len(group.rewards)
-    rank = np.array([1 + np.sum(group.logps > logp) for logp in group.logps])
-    return standardised(group.rewards * (1 - beta * (n - rank) / n))
 
 
 def majority(group: Group) -> Numbers:
@@ -151,11 +143,6 @@ def meds(group: Group, alpha: float, beta: float) -> Numbers:
     return standardised(shaped)
 
 
-def rl_zvp(group: Group) -> Numbers:
-    """The groups that its token loss leaves alone; marks are too small for a tolerance."""
-    return grpo(group)
-
-
 Draw = Callable[[np.random.Generator], Any]
 # Name -> the formula, and how its numbers are drawn.
 ESTIMATORS: dict[str, tuple[Callable[..., Numbers], dict[str, Draw]]] = {
@@ -165,7 +152,6 @@ ESTIMATORS: dict[str, tuple[Callable[..., Numbers], dict[str, Draw]]] = {
     "maxrl": (maxrl, {}),
     "pass_at_k": (pass_at_k, {"k": lambda draw: int(draw.integers(1, 6))}),
     "pkpo": (pkpo, {"k": lambda draw: int(draw.integers(2, 6))}),
-    "unlikeliness": (unlikeliness, {"beta": lambda draw: draw.uniform(0, 1)}),
     "majority": (majority, {}),
     "edas": (
         edas,
@@ -183,7 +169,6 @@ ESTIMATORS: dict[str, tuple[Callable[..., Numbers], dict[str, Draw]]] = {
     "w_reinforce": (w_reinforce, {"weight": lambda draw: draw.uniform(0, 1)}),
     "mgpo": (mgpo, {"strength": lambda draw: draw.uniform(0, 5)}),
     "meds": (meds, {"alpha": lambda draw: draw.uniform(0, 0.5), "beta": lambda draw: draw.uniform(0, 1)}),
-    "rl_zvp": (rl_zvp, {}),
 }
 BONUSES = ("none", "ucb", "ucb_mean", "ucb_con", "batch", "batch_positive")
 
@@ -246,7 +231,7 @@ def random_batch(method: Method, draw: np.random.Generator) -> list[tuple[int, d
         keys = draw.integers(0, 6, n)
         correct = (keys >= 1) & (keys <= draw.integers(0, 6))
         rewards = correct + extra * draw.integers(0, 2, n)
-        columns = {"keys": keys, "correct": correct, "rewards": rewards, "logps": -draw.random(n)}
+        columns = {"keys": keys, "correct": correct, "rewards": rewards}
         groups.append((int(draw.integers(0, 3)), columns))
     return groups
 

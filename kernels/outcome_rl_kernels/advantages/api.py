@@ -149,7 +149,6 @@ def group_advantages(
     rule: GroupRule | None = None,
     *,
     correct: Tensor | None = None,
-    logps: Tensor | None = None,
     past: Past | None = None,
     batch: int = 0,
     update: bool = True,
@@ -168,8 +167,6 @@ def group_advantages(
         rule: how advantages and bonuses are computed; None takes the defaults of `GroupRule`.
         correct: (B, n) bool for the all-correct rule, the history of the questions, and the estimators that ask which
             samples are correct; default `rewards > 0`.
-        logps: (B, n) floating point, log-probabilities of the samples for `unlikeliness`, each the mean over its
-            tokens.
         past: what `counts.read` returned for this batch; None reads it.
         batch: number of batches before this one, for your functions.
         update: whether the batch is added to `counts`; evaluation passes False.
@@ -191,13 +188,8 @@ def group_advantages(
     docs/methods.md for the other estimators.
     """
     rule = GroupRule(**settings) if rule is None else replace(rule, **settings) if settings else rule
-    _check_columns(rewards, question_keys, outcome_keys, correct, logps)
+    _check_columns(rewards, question_keys, outcome_keys, correct)
     _check_counts(counts, rewards, rule)
-    if logps is None and "logps" in rule.estimator.needs:
-        raise ValueError(
-            f"adv_estimator={rule.adv_estimator!r} needs logps, the log-probabilities of the samples; got None. The "
-            "plug-ins for TRL and verl pass them, and outcome-rl train with rollout.engine=vllm"
-        )
     counts_last = update and (rule.may_refuse or past is not None)
     with nullcontext() if counts is None else counts.lock:
         correct = rewards > 0 if correct is None else correct
@@ -213,7 +205,6 @@ def group_advantages(
             visits=visits,
             successes=successes,
             distinct=distinct,
-            logps=None if logps is None else logps.detach(),
             batch=batch,
             baseline=rule.baseline,
             no_answer=rule.no_answer,
@@ -266,9 +257,7 @@ def check_results(rule: GroupRule, advantages: Tensor, bonuses: Tensor) -> None:
         _check_finite(bonuses, f"the result of bonus={rule.bonus!r}", fix)
 
 
-def _check_columns(
-    rewards: Tensor, question_keys: Tensor, outcome_keys: Tensor, correct: Tensor | None, logps: Tensor | None
-) -> None:
+def _check_columns(rewards: Tensor, question_keys: Tensor, outcome_keys: Tensor, correct: Tensor | None) -> None:
     check_tensor("rewards", rewards, FLOATS)
     check_tensor("question_keys", question_keys, (torch.int64,), rewards.device)
     check_tensor("outcome_keys", outcome_keys, (torch.int64,), rewards.device)
@@ -282,8 +271,6 @@ def _check_columns(
         )
     if correct is not None:
         check_like("correct", correct, (torch.bool,), "rewards", rewards)
-    if logps is not None:
-        check_like("logps", logps, FLOATS, "rewards", rewards)
     _check_finite(rewards)
 
 

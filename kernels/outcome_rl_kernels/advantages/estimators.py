@@ -8,7 +8,6 @@
 | `maxrl`          | (r_i - mean(r)) / (mean(r) + eps)                                         | 2602.02710      |
 | `pass_at_k`      | correct: (1 - p) / s; wrong: (1 - p - q) / s                              | 2508.10751      |
 | `pkpo`           | 1 / C(n, k) sum over sets I of k samples with i: max r(I) - max r(I less i) | 2505.15201      |
-| `unlikeliness`   | `grpo` of r_i (1 - beta rank_i / n), rank 0 for the least likely sample   | 2506.02355      |
 | `majority`       | `grpo` of [a_i is the most frequent answer of the group]                  | 2504.16084 (TTRL) |
 | `edas`           | `grpo`, and for wrong samples a shift by the surprisal of their answer    | 2605.17333      |
 | `f_grpo`         | `grpo` times (share of wrong samples)^gamma                               | 2602.06717      |
@@ -19,15 +18,14 @@
 | `w_reinforce`    | correct: weight; wrong: -1                                                | 2506.01347      |
 | `mgpo`           | `grpo` times exp(-strength KL(c/n || 1/2)), of Bernoulli variables        | 2511.06221      |
 | `meds`           | `grpo` of r_i, less min(alpha ln(N_i + w_i + 1), beta) for wrong samples  | 2604.11297      |
-| `rl_zvp`         | `grpo`; marks where all rewards are equal, for `loss.zero_variance`       | 2509.21880      |
 
 p is pass@k of the group, q the probability that k - 1 of the other samples are all wrong, s = sqrt(p (1 - p)) + eps.
 c of the n samples are correct, m_i of them with the answer of sample i; u(c) = E[k (1 - x)^(k-1)] for x from
 Beta(c + 1, n - c + 1); P is the mean of Beta(1, 1) after all samples of the question so far, this group's included.
 N_i is how often the answer of sample i was seen before, and w_i how many wrong samples of the group have it.
 An estimator is a function of `Groups` and of named numbers, which a setting gives as in "pass_at_k(k=4)". It does not
-synchronise with the host. A group whose samples it cannot distinguish gets exactly 0, except from `beta_bernoulli`,
-`w_reinforce` and `rl_zvp`; tied samples share their mean rank.
+synchronise with the host. A group whose samples it cannot distinguish gets exactly 0, except from `beta_bernoulli`
+and `w_reinforce`.
 """
 
 import ast
@@ -43,13 +41,13 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.advantages.groups import MARK, Groups
+from outcome_rl_kernels.advantages.groups import Groups
 from outcome_rl_kernels.checks import did_you_mean
 from outcome_rl_kernels.counts.table import NO_ANSWER
 from outcome_rl_kernels.registry import add_by_name
 
 AdvEstimator = Callable[..., Tensor]
-Need = Literal["rewards", "correct", "history", "logps"]
+Need = Literal["rewards", "correct", "history"]
 
 
 class Range(NamedTuple):
@@ -85,16 +83,15 @@ def register_adv_estimator(
 
     Args:
         name: letters, digits and underscores; not the name of another estimator.
-        needs: what it reads beside the outcomes, some of "rewards", "correct", "history" (visits, successes, distinct
-            and counts) and "logps". A call that lacks one of them is refused, and TRL's and verl's plug-ins pass
-            log-probabilities only where they are needed.
+        needs: what it reads beside the outcomes, some of "rewards", "correct" and "history" (visits, successes,
+            distinct and counts). A call that lacks one of them is refused.
 
     Returns:
         A decorator for `function(groups: Groups, *, number=...) -> Tensor`, which returns (B, n) advantages in the
         dtype of `groups.rewards`. They must be finite.
 
     Raises:
-        ValueError: the name is taken, or is not a name; a need is none of the four.
+        ValueError: the name is taken, or is not a name; a need is none of the three.
 
     Example:
         >>> @register_adv_estimator("best_of_group")
@@ -175,7 +172,7 @@ def check_group_size(estimator: Estimator, n: int) -> None:
         return
     zeros_1n, keys_1n = torch.zeros(1, n), torch.ones(1, n, dtype=torch.int64)
     zeros_11 = torch.zeros(1, 1, dtype=torch.int64)
-    estimator.function(Groups(zeros_1n, zeros_1n > 0, keys_1n, keys_1n, zeros_11, zeros_11, zeros_11, logps=zeros_1n))
+    estimator.function(Groups(zeros_1n, zeros_1n > 0, keys_1n, keys_1n, zeros_11, zeros_11, zeros_11))
 
 
 @register_adv_estimator("grpo")
@@ -231,15 +228,6 @@ def pkpo(groups: Groups, *, k: Annotated[int, at_least(2)]) -> Tensor:
     weights_n = _all_wrong(n - 2, n - 2 - below_n, k - 2) * (k * (k - 1) / (n * (n - 1)))
     # No matrix product, which torch.autocast would round.
     return ((groups.rewards[:, :, None] - sorted_Bn[:, None, :]).clamp(min=0) * weights_n).sum(dim=2)
-
-
-@register_adv_estimator("unlikeliness", needs=("rewards", "logps"))
-def unlikeliness(groups: Groups, *, beta: float = 0.25) -> Tensor:
-    assert groups.logps is not None  # by `needs`
-    logps_Bn1, logps_B1n, n = groups.logps[:, :, None], groups.logps[:, None, :], groups.logps.shape[1]
-    twice_Bn = (logps_Bn1 > logps_B1n).sum(dim=2) + (n - 1 - (logps_Bn1 < logps_B1n).sum(dim=2))  # first + last rank
-    weights_Bn = 1 - twice_Bn.to(groups.rewards.dtype) * (beta / (2 * n))
-    return grpo(groups._replace(rewards=groups.rewards * weights_Bn))
 
 
 @register_adv_estimator("majority", needs=())
@@ -348,14 +336,6 @@ def meds(
     times_Bn = (groups.counts + groups.alike(wrong_Bn)).to(kind)
     penalties_Bn = (alpha * times_Bn.log1p()).clamp(max=beta) * wrong_Bn
     return grpo(groups._replace(rewards=groups.rewards.to(kind) - penalties_Bn)).to(dtype)
-
-
-@register_adv_estimator("rl_zvp", needs=("rewards", "correct"))
-def rl_zvp(groups: Groups) -> Tensor:
-    """Mark a group of equal rewards: MARK for correct samples, -MARK for wrong ones, too small to move a policy."""
-    is_flat_B1 = (groups.rewards == groups.rewards[:, :1]).all(dim=1, keepdim=True)
-    marks_Bn = torch.full_like(groups.rewards, -MARK).masked_fill_(groups.correct, MARK)
-    return torch.where(is_flat_B1, marks_Bn, grpo(groups))
 
 
 def _eps(groups: Groups) -> float:

@@ -9,7 +9,6 @@ from outcome_rl_kernels.counts.table import NO_ANSWER
 
 NoAnswerRule = Literal["no_bonus", "own_class"]
 Scale = Literal["std", "none"]
-MARK = 2.0**-100  # advantage of a sample whose group has no signal, with the sign of its correctness
 
 
 class Groups(NamedTuple):
@@ -22,7 +21,6 @@ class Groups(NamedTuple):
     visits: Tensor | None = None  # (B, 1) int64, samples of the question before the batch; None without counts
     successes: Tensor | None = None  # (B, 1) int64, correct samples among them; None without counts
     distinct: Tensor | None = None  # (B, 1) int64, their different answers; None without counts
-    logps: Tensor | None = None  # (B, n) log-probabilities of the samples, where the caller gave them
     batch: int = 0  # number of batches before this one
     baseline: float = 0.5  # of `ucb_con`
     no_answer: NoAnswerRule = "no_bonus"

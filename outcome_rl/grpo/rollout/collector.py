@@ -7,7 +7,6 @@ section 3.2) leaves such groups out and continues to sample until it has a batch
 - The rule is the gradient, not the rewards: a group of only wrong answers stays if its bonuses explore.
 """
 
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -112,10 +111,6 @@ class Collector:
         algorithm, own = self.config.algorithm, distributed.contiguous_shard
         repeated = [problem for problem in problems for _ in range(self.config.rollout.n)]
         texts = [rollout.text for rollout in rollouts]
-        logps = None  # engines that run the trained weights themselves compute none
-        if all(rollout.logps is not None for rollout in rollouts):
-            known = [[logp for logp in rollout.logps or () if not math.isnan(logp)] for rollout in rollouts]
-            logps = [sum(values) / max(len(values), 1) for values in known]
         rewards = None if self.reward is None else self.reward(texts, repeated)
         groups = [group for group in range(len(problems)) for _ in range(self.config.rollout.n)]
         warn_of_identical(groups, texts)
@@ -126,7 +121,6 @@ class Collector:
             None if rewards is None else own(rewards),
             group_ids=own(groups),
             rows=[problem.example for problem in own(repeated)],
-            logps=None if logps is None else own(logps),
             scale="std" if algorithm.norm_adv_by_std_in_grpo else "none",
         )
         answers = scored.answers

@@ -126,8 +126,6 @@ def check_engine(config: TrainConfig, *, trains: bool = True) -> type[RolloutEng
         ),
         f"{name} cannot train with rollout.top_p={rollout.top_p} alone: set rollout.top_k too, the largest number of "
         "kept tokens that it returns": (trains and rollout.keeps_support and engine.needs_top_k and rollout.top_k < 1),
-        f"exploration.adv_estimator={config.exploration.adv_estimator} reads log-probabilities of the samples, which "
-        f"{name} does not return": trains and "logps" in config.exploration.needs and engine.samples_policy,
         f"rollout.tensor_model_parallel_size={rollout.tensor_model_parallel_size} shards the engine's model over GPUs, "
         f"which {name} cannot": rollout.tensor_model_parallel_size > 1 and not engine.shards_model,
         f"rollout.merge_adapters=false sends only LoRA adapters, which {name} cannot take": (
@@ -196,13 +194,10 @@ def check_complete(engine: RolloutEngine, rollouts: list[Rollout], config: Train
         ValueError: they lack log-probabilities or kept tokens.
     """
     name, rollout = f"rollout.engine: {type(engine).__name__}", config.rollout
-    readers = {
-        f"rollout.importance_cap={rollout.importance_cap}": rollout.importance_cap is not None,
-        f"exploration.adv_estimator={config.exploration.adv_estimator}": "logps" in config.exploration.needs,
-    }
-    for setting, reads in readers.items():
-        if reads and any(one.logps is None for one in rollouts):
-            raise ValueError(f"{name} must return logps, which {setting} reads; got None")
+    if rollout.importance_cap is not None and any(one.logps is None for one in rollouts):
+        raise ValueError(
+            f"{name} must return logps, which rollout.importance_cap={rollout.importance_cap} reads; got None"
+        )
     if rollout.keeps_support and any(one.kept is None or len(one.kept) != len(one.token_ids) for one in rollouts):
         raise ValueError(
             f"{name} must return the tokens that rollout.top_p={rollout.top_p} and rollout.top_k={rollout.top_k} kept, "

@@ -124,11 +124,7 @@ def test_an_engine_of_the_user_is_named_by_its_path(small: MakeOverrides, tmp_pa
     """
     path = tmp_path / f"engine_of_{tmp_path.name}.py"  # Python imports each name once
     path.write_text(OWN_ENGINE)
-    settings = (
-        "rollout.importance_cap=2.0",
-        "exploration.adv_estimator=unlikeliness",
-        "trainer.total_training_steps=2",
-    )
+    settings = ("rollout.importance_cap=2.0", "trainer.total_training_steps=2")
     result = invoke("--config", "toy", *small(tmp_path, f"rollout.engine={path}:Parrot", *settings))
     assert result.exit_code == 0, result.stderr
     assert {row["completion"] for row in rows(tmp_path / "run", "samples")} <= {"", r"\boxed{ 5 }"}
@@ -182,10 +178,8 @@ def test_responses_that_lack_something_are_refused(
         check_complete(engine, checked(engine, [ONE, *other], 1, 2), small_config(Path("unused"), setting))
 
 
-@pytest.mark.parametrize("setting", ["rollout.importance_cap=2.0", "exploration.adv_estimator=unlikeliness"])
-def test_settings_that_read_log_probabilities_need_them(
-    setting: str, shared_policy: Policy, small_config: MakeConfig
-) -> None:
+def test_importance_weights_need_log_probabilities(shared_policy: Policy, small_config: MakeConfig) -> None:
+    setting = "rollout.importance_cap=2.0"
     engine, config = TransformersEngine(shared_policy, 64), small_config(Path("unused"), setting)
     check_complete(engine, [ONE], config)
     with pytest.raises(ValueError, match=f"must return logps, which {setting} reads; got None"):

@@ -61,7 +61,7 @@ def test_sums_follow_the_table(dtype: torch.dtype, data: st.DataObject, methods:
         assert found.counts.tolist() == before
         for row, keys, counts, correct in zip(found.bonuses, outcomes, before, right, strict=True):
             columns = {"rewards": np.zeros(n), "correct": np.array(correct), "keys": np.array(keys)}
-            group = Group(**columns, logps=np.zeros(n), counts=np.array(counts), visits=0, successes=0)
+            group = Group(**columns, counts=np.array(counts), visits=0, successes=0)
             parts = [signal(method, group, zeroed=zeroed, own_class=own_class) for method in methods]
             expected = [sum(c * part[i] for c, part in zip(coefs, parts, strict=True)) for i in range(n)]
             assert row.tolist() == pytest.approx(expected, abs=1e-5 if dtype == torch.float32 else 1e-12)

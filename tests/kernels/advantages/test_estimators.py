@@ -15,19 +15,17 @@ from outcome_rl_kernels.advantages import estimators
 from outcome_rl_kernels.advantages.estimators import ADV_ESTIMATORS, parse_adv_estimator
 
 F64 = torch.float64
-ALL = ["grpo", "dr_grpo", "rloo", "maxrl", "pass_at_k(k=2)", "pkpo(k=2)", "unlikeliness", "majority", "edas"]
+ALL = ["grpo", "dr_grpo", "rloo", "maxrl", "pass_at_k(k=2)", "pkpo(k=2)", "majority", "edas"]
 
 
 def estimate(estimator: str, rewards: list[float], answers: list[int] | None = None, **more: Any) -> list[float]:
     keys = [1 if reward > 0 else 2 for reward in rewards] if answers is None else answers
-    logps = more.pop("logps", None)
     result = group_advantages(
         torch.tensor([rewards], dtype=more.pop("dtype", F64)),
         torch.tensor([7]),
         torch.tensor([keys]),
         adv_estimator=estimator,
         bonus="none",
-        logps=None if logps is None else torch.tensor([logps], dtype=F64),
         **more,
     )
     found: list[float] = result.advantages[0].tolist()
@@ -60,7 +58,7 @@ def test_a_group_of_equal_samples_gets_exactly_zero(
     estimator: str, dtype: torch.dtype, eps: float, reward: float, n: int
 ) -> None:
     """The plain mean of three times 0.1 is not 0.1 in binary, and rounding noise would be divided by eps."""
-    options: dict[str, Any] = {"dtype": dtype, "eps": eps, "logps": [-0.7] * n, "counts": OutcomeCounts()}
+    options: dict[str, Any] = {"dtype": dtype, "eps": eps, "counts": OutcomeCounts()}
     assert estimate(estimator, [reward] * n, **options) == [0.0] * n
 
 
@@ -122,7 +120,6 @@ def test_what_is_no_estimator(text: str, match: str) -> None:
     ("estimator", "match"),
     [
         ("pass_at_k(k=3)", "k of adv_estimator 'pass_at_k' must be at most n=2"),
-        ("unlikeliness", "logps"),
         ("maxrl", "maxrl takes no negative rewards"),
     ],
 )
@@ -192,11 +189,6 @@ def test_two_closures_of_one_function_are_two_functions() -> None:
 def test_names_that_cannot_be_registered(name: str) -> None:
     with pytest.raises(ValueError, match="must be a new name"):
         register_adv_estimator(name)(lambda groups: groups.rewards)
-
-
-def test_equally_likely_samples_share_their_rank() -> None:
-    found = estimate("unlikeliness", [1.0, 1.0, 0.0, 0.0], logps=[-1.0, -1.0, -2.0, -2.0])
-    assert found[0] == found[1] > 0 > found[2] == found[3]
 
 
 def test_rs_grpo_tends_to_dr_grpo() -> None:

@@ -16,7 +16,7 @@ from outcome_rl_kernels.advantages import bonuses, estimators
 from outcome_rl_kernels.advantages.estimators import ADV_ESTIMATORS
 
 RUNS = 40  # of each estimator: about 250 groups
-NEW = ["f_grpo", "rs_grpo", "rare_correct", "bbg", "beta_bernoulli", "w_reinforce", "mgpo", "meds", "rl_zvp"]
+NEW = ["f_grpo", "rs_grpo", "rare_correct", "bbg", "beta_bernoulli", "w_reinforce", "mgpo", "meds"]
 
 
 def test_every_method_has_a_formula_here() -> None:
