@@ -111,8 +111,7 @@ $(INTEGRATIONS)/.ready: pyproject.toml constraints-integrations.txt tests/integr
 check-native: install ## Run the tests of the C++ under ASan, UBSan and TSan, two minutes; needs GCC with its sanitizers
 	.ci/check-native $(BIN)/python
 
-bench: install $(BASELINES) ## Time the loss, other libraries' losses, and host latencies; ARGS="--rounds 5" is quicker
-	$(BIN)/python -m pytest bench --benchmark-columns=median,iqr,rounds --benchmark-group-by=group
+bench: install $(BASELINES) ## Time the loss and other libraries' losses; ARGS="--rounds 5" is quicker
 	$(BIN)/python -m bench.loss --out bench/results $(ARGS)
 	$(BIN)/python -m bench.counts --out bench/results
 

@@ -1,6 +1,6 @@
 """The claims judged on the runs of a study: rows for its record, and their table, by one rule for every study.
 
-The rule is that of `outcome_rl.tools.verdicts`: paired differences, averaged over the seeds of each unit,
+The rule is that of `experiments.lab.verdicts`: paired differences, averaged over the seeds of each unit,
 their t interval, and Holm's correction over all rows of the study.
 """
 
@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Any
 
 from experiments import claims
-from outcome_rl.tools import verdicts
+from experiments.lab import verdicts
 
 Record = dict[str, Any]
 NO_VALUE = "no value"

@@ -15,6 +15,7 @@ import numpy as np
 
 from experiments import claims
 from experiments.judged import interval, judge_rows
+from experiments.lab.verdicts import Estimate, estimate, per_unit
 from experiments.paper.claims import MEASURES, PLANNED, differences_by_unit
 from experiments.paper.measures import (
     BASE,
@@ -30,7 +31,6 @@ from experiments.paper.measures import (
 from experiments.paper.plan import CONFIRM, HARD, SAMPLING_LONG
 from experiments.paper.tables import label, table
 from experiments.smollm2 import record as smollm2
-from outcome_rl.tools.verdicts import Estimate, estimate, per_unit
 
 HERE = Path(__file__).parent
 MECHANISM = HERE / "mechanism" / "results"

@@ -9,7 +9,6 @@ import inspect
 import json
 import warnings
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +16,7 @@ from outcome_rl.files.samples import THRESHOLD
 from outcome_rl.grpo.config.presets import preset_names
 from outcome_rl.terminal.arguments import COMMANDS, HelpFormatter, argument, at_least_one, command
 from outcome_rl.terminal.progress import only_our_progress, show_progress
-from outcome_rl.terminal.tables import checked_output, print_result, print_table
+from outcome_rl.terminal.tables import checked_output, counted, print_result, print_table
 from outcome_rl.terminal.text import printable
 
 PICTURES = (".png", ".pdf", ".svg")
@@ -61,7 +60,7 @@ DATA = argument(
     "train --config toy trainer.experiment_name=mine exploration.adv_estimator='pkpo(k=4)'",
     OVERRIDES,
     CONFIG,
-    argument("--dry-run", action="store_true", help="print the resolved settings, memory and steps, and stop"),
+    argument("--dry-run", action="store_true", help="print the resolved settings and the steps, and stop"),
     argument(
         "--settings",
         dest="settings_only",
@@ -118,8 +117,11 @@ def train(overrides: Sequence[str], config: str | None, dry_run: bool, settings_
     CONFIG,
     DATA,
     argument("--out", type=Path, metavar="DIR", help="folder of the results (default: evals/MODEL)"),
+    argument("--hard", type=Path, metavar="FILE", help="write the problems that no sample solves, as training data"),
 )
-def evaluate(model: str, overrides: Sequence[str], data: Sequence[str], config: str | None, out: Path | None) -> None:
+def evaluate(
+    model: str, overrides: Sequence[str], data: Sequence[str], config: str | None, out: Path | None, hard: Path | None
+) -> None:
     """Sample a saved model on problems and report pass@k, best@k and diff@k.
 
     A checkpoint is sampled with the settings that it was trained with, on all test data of its run
@@ -132,30 +134,37 @@ def evaluate(model: str, overrides: Sequence[str], data: Sequence[str], config: 
     """
     from outcome_rl.analyze import Report, analyze_file
     from outcome_rl.files.atomic import write_json
+    from outcome_rl.files.jsonl import write_rows
     from outcome_rl.tools.sample import average_report, file_name, open_sampler, sampling_config
     from outcome_rl.tools.sample_report import print_reports
 
     only_our_progress()
     out = out or Path("evals") / Path(model).name
-    folder = out.absolute()  # a user's function may change the working directory
+    folder, hard_file = out.absolute(), checked_output("--hard", hard)  # a user's function may change the directory
     settings = sampling_config(model, data, config, overrides)
     reports: dict[str, Report] = {}
+    failed: list[dict[str, Any]] = []
     groups = [[source] for source in dict.fromkeys(settings.data.test_files)]
     with open_sampler(settings, groups, folder, with_text=True) as (sampler, sets):
         for dataset in sets:
             path = folder / file_name(dataset)
             with show_progress(dataset.name, "questions") as progress:
                 sampler.fill(path, dataset, settings.rollout.val_kwargs, dataset.name, progress)
-            reports[path.name] = analyze_file(
+            reports[path.name], questions = analyze_file(
                 path,
                 settings.exploration.matcher(),
                 examples={problem.id: problem.example for problem in dataset.problems},
-            ).report
+            )
+            never = {one["question_id"] for one in questions if not one["correct"]}
+            failed += [problem.row() for problem in dataset.problems if problem.id in never]
     if len(reports) > 1:
         reports["average over the data sets"] = average_report(list(reports.values()))
     print_reports(reports)
     write_json(folder / "summary.json", {"model": model, "reports": reports})
     print(printable(f"{out}/ holds the samples and summary.json"))
+    if hard_file is not None:
+        write_rows(hard_file, failed)
+        print(printable(f"{hard} holds {counted(len(failed), 'problem')} that no sample solves"))
 
 
 @command(
@@ -231,73 +240,20 @@ def report(runs: Sequence[Path], out: Path | None) -> None:
 
 @command(
     "compare",
-    "compare methods over runs: mean and spread over seeds, paired differences",
+    "show runs side by side: the settings that differ, pass@k, diff@k",
     "compare runs/grpo-seed* runs/mine-seed*",
-    argument("runs", nargs="+", type=Path, metavar="RUN_DIR", help="folder of a run; the first is the baseline"),
+    argument("runs", nargs="+", type=Path, metavar="RUN_DIR", help="folder of a run"),
     argument("--json", dest="json_out", type=Path, metavar="OUT", help="write the comparison; - prints it alone"),
 )
 def compare(runs: Sequence[Path], json_out: Path | None) -> None:
-    """Compare methods over runs, finished or not; runs of one method differ only by seed, model or data.
+    """Show runs side by side, finished or not: the settings that differ, and the last and the best checkpoint.
 
-    Prints mean and standard deviation of the last and the best checkpoint, and the paired difference of each method
-    from the method of the first run: `higher`, `lower`, `no difference` (within .01 of a rate, .25 of an answer) or
-    `undecided`, by t intervals of 95 % with Holm's correction over all rows. It takes three seeds, or three models or
-    data sets, to decide anything.
+    Runs that differ only by seed are one column, of means and standard deviations.
     """
     from outcome_rl.tools.compare import compare_runs, print_comparison
 
     comparison = compare_runs(runs)
     print_result(comparison, json_out, lambda: print_comparison(comparison))
-
-
-@command(
-    "hard-set",
-    "find the problems that a model never solves",
-    "hard-set runs/mine --data problems.jsonl --k 64",
-    MODEL,
-    OVERRIDES,
-    CONFIG,
-    DATA,
-    argument("--k", type=at_least_one, default=512, help="number of samples per problem (default: %(default)s)"),
-    argument("--out", type=Path, metavar="DIR", help="folder of the results (default: hard-set/MODEL)"),
-)
-def hard_set(
-    model: str, overrides: Sequence[str], data: Sequence[str], config: str | None, k: int, out: Path | None
-) -> None:
-    """Find the problems that a model fails in every one of k samples: pass@k = 0.
-
-    DIR/hard.jsonl holds them, for data.train_files, and DIR/statistics.jsonl the numbers of samples, correct ones and
-    distinct answers of every problem. The same call continues a call that was stopped.
-    """
-    from outcome_rl.files.jsonl import write_rows
-    from outcome_rl.tools.hard_set import find_hard
-    from outcome_rl.tools.sample import open_sampler, sampling_config
-
-    only_our_progress()
-    settings = sampling_config(model, data, config, overrides)
-    matcher = settings.exploration.matcher()
-    if not matcher.reads_answers:
-        raise ValueError(
-            f"exploration.outcome must be math for a hard set, which stores final answers only; got {matcher.rule}"
-        )
-    out = out or Path("hard-set") / Path(model).name
-    folder = out.absolute()  # a user's engine may change the working directory
-    with (
-        open_sampler(settings, [settings.data.test_files], folder, with_text=False, k=k) as (sampler, sets),
-        closing(matcher),
-    ):
-        (dataset,) = sets
-        statistics, hard = find_hard(sampler, matcher, dataset, k, folder, show_progress)
-    problems = [problem.row() for problem in dataset.problems if problem.id in set(hard)]
-    for name, rows in (("statistics", [one._asdict() for one in statistics]), ("hard", problems)):
-        write_rows(folder / f"{name}.jsonl", rows)
-    drawn = sum(one.n for one in statistics)
-    print(
-        printable(
-            f"{len(hard)} of {len(statistics)} problems have pass@{k} = 0, by {drawn:,} samples: {out}/hard.jsonl"
-        )
-    )
-    print(printable(f"statistics of every problem: {out}/statistics.jsonl"))
 
 
 @command(

@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from outcome_rl.tools.compare import identify
+from experiments.lab.comparison import identify
 from outcome_rl.tools.runs import Run, read_run
 
 Rows = dict[int, dict[str, Any]]  # step -> name -> value

@@ -49,7 +49,7 @@ def report(record: Record) -> str:
         "the toy task, its pass@k is exact, and its three learning rates were fitted to the curves of GRPO and to no "
         "run with a bonus; see `experiments/mechanism/README.md`. `make mechanism` writes this page again.",
         f"{len(plan['instances'])} rule tables, {len(plan['seeds'])} seed(s) each, c = {record['coef']:g}, rates "
-        f"{_rates(record['rates'])}. The verdicts follow `outcome_rl/tools/verdicts.py`: paired differences, one a "
+        f"{_rates(record['rates'])}. The verdicts follow `experiments/lab/verdicts.py`: paired differences, one a "
         "rule table, 95 % t intervals, Holm's correction over all rows. The paper's own effects are those of its "
         "tables, ± one standard error over its seeds.",
         summary(record["claims"]),

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from experiments import claims
 from experiments.judged import judge_rows, short
+from experiments.lab import verdicts
 from experiments.mechanism.policy import Rates, without_sharing
 from experiments.mechanism.splits import SPLITS, Split, setting
 from experiments.mechanism.training import KS, STILL, Evaluation, Method, Training, train
-from outcome_rl.tools import verdicts
 
 # The best fits of `python -m experiments.mechanism --calibrate`. The curves of GRPO hardly tell how much of the sharing
 # is whose, so the claims are also judged with two others that fit almost as well.

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from experiments.lab.hard_set import find_hard
 from experiments.paper.plan import POLICIES, SHIPPED, Cell, Plan
 from outcome_rl.analyze import classify_samples
 from outcome_rl.files.atomic import atomic_file
@@ -23,7 +24,6 @@ from outcome_rl.grpo.types import Problem, ProblemSet
 from outcome_rl.outcomes.kinds import Progress
 from outcome_rl.outcomes.matcher import OutcomeMatcher
 from outcome_rl.terminal.progress import only_our_progress
-from outcome_rl.tools.hard_set import find_hard
 from outcome_rl.tools.sample import Sampler, open_sampler, sampling_config
 from outcome_rl.toy import DialectTask
 from outcome_rl.toy.task import MEDIUM, Split

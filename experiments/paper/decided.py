@@ -13,12 +13,12 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from experiments.lab.verdicts import Verdict, estimate
 from experiments.paper import grid, hard_questions
 from experiments.paper.figures import COLOURS, save_small
 from experiments.paper.measures import BASE, Measure, Results, final, solved
 from experiments.paper.plan import ALL, FORGETTING, HARD_ESTIMATORS, METHODS
 from experiments.paper.tables import label, table
-from outcome_rl.tools.verdicts import Verdict, estimate
 
 BONUS, ESTIMATOR, BOTH = "#0b6e99", "#d1495b", "#7b5ea7"
 # In points from its point, where a label stands that would cover something at (7, 4).

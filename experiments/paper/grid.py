@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from experiments import claims
 from experiments.judged import interval, power, short
+from experiments.lab.verdicts import LEVEL, Case, Verdict, estimate, judge, t_quantile
 from experiments.mechanism import matched
 from experiments.mechanism.policy import Rates
 from experiments.mechanism.study import Runs, run_methods
@@ -30,7 +31,6 @@ from experiments.paper.measures import Measure, Results
 from experiments.paper.plan import ALL, CONFIRM, GRID, METHODS_TABLE, SUMS
 from experiments.paper.tables import label, table
 from outcome_rl.files.atomic import write_json
-from outcome_rl.tools.verdicts import LEVEL, Case, Verdict, estimate, judge, t_quantile
 
 RESULTS = Path(__file__).parent / "results" / GRID.name
 PREDICTIONS, TABLES = RESULTS / "predictions.json", RESULTS / "tables"

@@ -22,10 +22,10 @@ from typing import NamedTuple
 
 from experiments import claims
 from experiments.judged import interval
+from experiments.lab.verdicts import Case, Verdict, judge
 from experiments.paper.measures import BASE, Measure, Record, Results, final
 from experiments.paper.plan import FORGETTING, HARD_ESTIMATORS
 from experiments.paper.tables import label, table
-from outcome_rl.tools.verdicts import Case, Verdict, judge
 
 WAYS = ("", "-kl", "-slow")
 

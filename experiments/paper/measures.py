@@ -6,9 +6,9 @@ from collections.abc import Callable
 from itertools import product
 from typing import Any
 
+from experiments.lab.verdicts import Estimate, estimate, per_unit
 from experiments.paper.plan import Cell
 from experiments.paper.runs import TEST, VALIDATION
-from outcome_rl.tools.verdicts import Estimate, estimate, per_unit
 
 Record = dict[str, Any]
 Measure = Callable[[Record], float]

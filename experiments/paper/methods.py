@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from experiments.lab.comparison import margin
+from experiments.lab.verdicts import Case, Verdict, judge
 from experiments.paper.measures import BASE, Results, evaluations
 from experiments.paper.plan import METHODS_TABLE
 from experiments.paper.runs import TEST
 from experiments.paper.tables import label, table
 from outcome_rl.files.atomic import write_json
-from outcome_rl.tools.compare import margin
-from outcome_rl.tools.verdicts import Case, Verdict, judge
 
 RESULTS = Path(__file__).parent / "results"
 NAME = "methods"

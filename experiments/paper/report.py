@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from experiments.judged import claims_table, judge_rows, summary
+from experiments.lab.verdicts import per_unit
 from experiments.paper.claims import differences_by_unit
 from experiments.paper.figures import draw_figures
 from experiments.paper.measures import Results, cell_of
 from experiments.paper.plan import PLANS, POLICIES
 from experiments.paper.tables import CELL_SECTIONS, ablation_table, number, overview_table
-from outcome_rl.tools.verdicts import per_unit
 
 TITLE = "Outcome-based exploration in miniature"
 RULE = """\
-The verdicts follow `outcome_rl/tools/verdicts.py`: paired differences, averaged over the seeds of each rule table and
+The verdicts follow `experiments/lab/verdicts.py`: paired differences, averaged over the seeds of each rule table and
 base policy, a 95 % t interval over these, and Holm's correction over all rows. A claim is judged on the splits of which
 the paper makes it, never on a mixture. *No difference*: smaller than the margin of its measure. A row without a value
 needs a method, a split or an unsolved question that the plan lacks. The paper's own effects are those of its tables,

@@ -4,6 +4,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 
+from experiments.lab.verdicts import Estimate
 from experiments.paper.measures import (
     BASE,
     BASE16,
@@ -18,7 +19,6 @@ from experiments.paper.measures import (
     solved,
 )
 from experiments.paper.plan import ABLATION_POLICY, ABLATION_SPLIT, ALL, Cell
-from outcome_rl.tools.verdicts import Estimate
 
 TEST_COLUMNS: dict[str, Measure] = {
     "best, pass@1": best(1),

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from experiments.lab.verdicts import estimate, t_quantile
 from experiments.levels import PAPER, results
 from experiments.paper.measures import final
 from experiments.paper.plan import EQUIVALENCE
 from experiments.paper.tables import label, table
 from experiments.smollm2.sampled import SAMPLED, STUDY
 from experiments.smollm2.study import GRPO, read_units
-from outcome_rl.tools.verdicts import estimate, t_quantile
 
 TOY, SMOLLM2 = "toy, medium", "SmolLM2-135M, Countdown"
 CENTRAL = 0.9  # of the interval: two one-sided tests at level .05

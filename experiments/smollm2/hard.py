@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from experiments.lab.hard_set import find_hard
 from experiments.paper.base import Samples
 from experiments.smollm2 import study
 from experiments.smollm2.model import FOLDER
@@ -32,7 +33,6 @@ from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.outcomes.keys import NO_ANSWER
 from outcome_rl.outcomes.kinds import Progress
 from outcome_rl.outcomes.matcher import OutcomeMatcher
-from outcome_rl.tools.hard_set import find_hard
 from outcome_rl.tools.sample import open_sampler, sampling_config
 
 METHODS = {

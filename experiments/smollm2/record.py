@@ -8,12 +8,12 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from bench.result_file import write_result
+from experiments.lab.comparison import WORDS, compare_methods, margin
+from experiments.lab.verdicts import Case, judge
 from experiments.paper.figures import COLOURS, draw_curve, finish_axes, save_small
 from experiments.paper.measures import BASE
 from experiments.paper.tables import label, table
-from outcome_rl.tools.compare import WORDS, compare_runs, margin
 from outcome_rl.tools.runs import Run, read_run
-from outcome_rl.tools.verdicts import Case, judge
 
 RESULTS = Path(__file__).parent / "results"
 NAME = "smollm2"
@@ -34,7 +34,7 @@ def write_record(runs: Mapping[str, Sequence[Path]], folder: Path = RESULTS) -> 
     first = next(iter(read.values()))[0]
     figures = {
         "methods": {method: [_figures(run) for run in of_method] for method, of_method in read.items()},
-        "verdicts": compare_runs([one for folders in runs.values() for one in folders])["verdicts"],
+        "verdicts": compare_methods([one for folders in runs.values() for one in folders])["verdicts"],
     }
     return write_result(folder, NAME, first.config, figures)
 

@@ -20,6 +20,8 @@ from matplotlib.figure import Figure
 
 from bench.result_file import write_result
 from experiments.judged import interval
+from experiments.lab.comparison import margin
+from experiments.lab.verdicts import LEVEL, Case, Verdict, judge, t_quantile
 from experiments.paper.figures import COLOURS, draw_curve, finish_axes, save_small
 from experiments.paper.tables import label, table
 from experiments.smollm2.model import make_model
@@ -31,8 +33,6 @@ from outcome_rl.grpo.run.checkpoint import CHECKPOINTS
 from outcome_rl.grpo.run.run_lock import Interrupted, RunBusyError
 from outcome_rl.grpo.trainer import train
 from outcome_rl.terminal.text import errors_on_one_line
-from outcome_rl.tools.compare import margin
-from outcome_rl.tools.verdicts import LEVEL, Case, Verdict, judge, t_quantile
 
 CONFIG = Path(__file__).parent / "config.yaml"
 RESULTS = Path(__file__).parent / "results"

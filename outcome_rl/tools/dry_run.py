@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 
 from outcome_rl.files.rows import SUFFIXES
@@ -15,6 +16,7 @@ from outcome_rl.grpo.data.problems import BatchOrder, load_problems
 from outcome_rl.grpo.data.prompts import tokenize
 from outcome_rl.grpo.data.reward import RewardFunction
 from outcome_rl.grpo.model.dtype import with_dtype
+from outcome_rl.grpo.model.lora import add_adapters
 from outcome_rl.grpo.model.policy import check_context, model_path
 from outcome_rl.grpo.parts import check_length, identity_of, outcome_rule
 from outcome_rl.grpo.rollout.engine import check_engine
@@ -23,7 +25,6 @@ from outcome_rl.grpo.run.evaluation import EvaluationPlan
 from outcome_rl.grpo.run.open_explorer import new_explorer
 from outcome_rl.grpo.run.tracking import check_loggers
 from outcome_rl.grpo.types import ProblemSet
-from outcome_rl.tools.memory import MemoryEstimate, estimate_memory, memory_lines
 
 
 def steps_per_epoch(config: TrainConfig) -> int | None:
@@ -81,16 +82,23 @@ def _check_writable(folder: Path) -> None:
 
 def _check_model(config: TrainConfig) -> None:
     """Build the model without its weights, with its adapters, and check that the files of local weights are whole."""
-    folder = Path(model_path(config.model))
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    path, trusted = model_path(config.model), config.model.trust_remote_code
+    folder = Path(path)
     try:
-        _estimate(config)
+        shape = AutoConfig.from_pretrained(path, trust_remote_code=trusted)
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(shape, trust_remote_code=trusted)
+            if config.model.lora_rank:
+                add_adapters(model, config.model)
         if folder.is_dir():
             weights = [*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")]
             if not weights:
                 raise FileNotFoundError(f"{folder} holds no weights, no *.safetensors")
-            for path in weights:
-                if path.suffix == ".safetensors":
-                    with safe_open(path, framework="pt"):  # reads the header, and compares it with the size
+            for file in weights:
+                if file.suffix == ".safetensors":
+                    with safe_open(file, framework="pt"):  # reads the header, and compares it with the size
                         pass
     except (OSError, ValueError, SafetensorError) as error:
         raise ValueError(f"model.path={config.model.path!r} cannot be trained: {error}") from error
@@ -137,27 +145,8 @@ def _check_exploration(config: TrainConfig) -> None:
         new_explorer(config.exploration, config.model.device, folder, problems).close()
 
 
-def _estimate(config: TrainConfig) -> MemoryEstimate | Exception:
-    """Return the estimate, or why the model cannot be computed without weights, which is no obstacle to a run."""
-    try:
-        return estimate_memory(config)
-    except (OSError, ValueError):
-        raise
-    except Exception as error:  # noqa: BLE001 - whatever a model raises without weights
-        return error
-
-
 def describe(config: TrainConfig) -> Iterator[str]:
     """Yield the lines that `outcome-rl train --dry-run` prints after the settings."""
-    try:
-        found = _estimate(config)
-        if isinstance(found, Exception):
-            yield f"Memory: unknown, because the model cannot be computed without weights: {found!r}".split("\\n")[0]
-        else:
-            yield from memory_lines(found, config)
-    except (OSError, ValueError) as error:
-        reason = str(error).split("\n")[0]
-        yield f"Memory: unknown, because the configuration of model.path={config.model.path!r} cannot be read: {reason}"
     try:
         steps = steps_per_epoch(config)
     except (OSError, ValueError):

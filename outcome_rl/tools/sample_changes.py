@@ -3,13 +3,12 @@
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import NamedTuple
 
 from outcome_rl.analyze import QuestionReport
 from outcome_rl.metrics import diff_at_k, ks_up_to, pass_at_k
 from outcome_rl.terminal.tables import counted, print_table
-from outcome_rl.tools.verdicts import estimate
 
 Measure = Callable[[QuestionReport], float]
 
@@ -61,14 +60,13 @@ def changes(before: Sequence[QuestionReport], after: Sequence[QuestionReport]) -
 
 
 def print_changes(changes: Sequence[Change]) -> None:
-    """Print means of both files over the questions that they share, and differences with 95 % t intervals."""
+    """Print means of both files over the questions that they share, and differences with their standard errors."""
     questions = [len(one.differences) for one in changes]
     ragged = len(set(questions)) > 1
     print(f"{counted(max(questions), 'question')} of both files, paired:")
     rows = []
     for number, one in zip(questions, changes, strict=True):
-        at = estimate(one.differences)
-        interval = "" if math.isnan(at.low) else f"{at.low:+.3f} to {at.high:+.3f}"
-        row = [one.measure, f"{one.before:.3f}", f"{one.after:.3f}", f"{at.mean:+.3f}", interval]
+        error = f"{stdev(one.differences) / math.sqrt(number):.3f}" if number > 1 else ""
+        row = [one.measure, f"{one.before:.3f}", f"{one.after:.3f}", f"{fmean(one.differences):+.3f}", error]
         rows.append([*row, str(number)] if ragged else row)
-    print_table(["", "first", "second", "difference", "95 % interval", *(["questions"] if ragged else [])], rows)
+    print_table(["", "first", "second", "difference", "standard error", *(["questions"] if ragged else [])], rows)

@@ -6,13 +6,13 @@ import statistics
 import pytest
 
 from experiments import levels
+from experiments.lab.verdicts import estimate
 from experiments.levels import Finding, agreement
 from experiments.paper import decided, grid
 from experiments.paper.measures import final
 from experiments.paper.plan import ALL
 from outcome_rl import ExplorationConfig
 from outcome_rl.grpo.config.load import load_config
-from outcome_rl.tools.verdicts import estimate
 
 LEVELS = levels.read_levels()
 

@@ -1,4 +1,4 @@
-"""The folder of `kernels/hub.py`, loaded by Hugging Face's `kernels` in a process without the installed package."""
+"""The folder of `bench/hub.py`, loaded by Hugging Face's `kernels` in a process without the installed package."""
 
 import json
 import subprocess
@@ -38,7 +38,7 @@ print(json.dumps(sorted(kernel.__all__)))
 
 
 def write(folder: Path) -> Path:
-    subprocess.run([sys.executable, ROOT / "kernels" / "hub.py", folder], check=True)
+    subprocess.run([sys.executable, ROOT / "bench" / "hub.py", folder], check=True)
     return folder
 
 

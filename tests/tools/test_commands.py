@@ -38,6 +38,18 @@ def test_the_figures_are_those_of_analyze(evaluated: tuple[Path, Result]) -> Non
     assert "toy:test ..." in result.stderr
 
 
+def test_problems_that_no_sample_solves_are_training_data(tmp_path: Path) -> None:
+    few = ("rollout.val_kwargs.n=4", "data.val_max_samples=8")
+    result = evaluate("toy", "--data", "toy:train", *few, "--out", tmp_path / "out", "--hard", tmp_path / "hard.jsonl")
+    assert result.exit_code == 0, result.output
+    hard = [json.loads(line) for line in (tmp_path / "hard.jsonl").read_text().splitlines()]
+    questions = analyze_file(tmp_path / "out" / "toy-train.jsonl").questions
+    assert [row["id"] for row in hard] == [one["question_id"] for one in questions if one["correct"] == 0]
+    assert 0 < len(hard) < 8
+    assert set(hard[0]) == {"id", "problem", "answer"}
+    assert f"{len(hard)} problems that no sample solves" in result.stdout
+
+
 def test_the_same_call_again_samples_nothing(
     evaluated: tuple[Path, Result], finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,7 +26,6 @@ from outcome_rl.tools.sample import sampling_config
 SMALL = {"data.val_max_samples": 1, "data.test_files": [], "data.max_response_length": 4, "rollout.val_kwargs.n": 1}
 COMMANDS = {
     "eval": ("--out", "out"),
-    "hard-set": ("--out", "out", "--k", "1"),
     "export": ("out",),
     "compare": (),
     "report": ("--out", "report.html"),
@@ -96,7 +95,7 @@ def test_no_command_runs_what_a_folder_names(run: Path, command: str) -> None:
         write(run, one.name, command != "export" if one.type is bool else value_for(one))
     result = call(command)
     assert not ran()
-    assert result.exit_code == (2 if command in ("eval", "hard-set") else 0), result.stderr
+    assert result.exit_code == (2 if command == "eval" else 0), result.stderr
 
 
 @pytest.mark.parametrize("one", FROM_USER, ids=lambda one: one.name)

@@ -158,7 +158,7 @@ def test_the_committed_record_is_of_this_plan_and_small() -> None:
 
 
 def judge_again(record: dict[str, object]) -> list[str]:
-    from outcome_rl.tools.verdicts import Case, judge
+    from experiments.lab.verdicts import Case, judge
 
     rows = list(claims.rows())
     cases = [

@@ -8,6 +8,7 @@ from reproduce_records import PLAN, records
 
 from experiments import claims
 from experiments.judged import judge_rows
+from experiments.lab.verdicts import per_unit
 from experiments.paper.claims import MEASURES, Unit, differences_by_unit, entropy_gap, late_change, solved_early
 from experiments.paper.measures import (
     Results,
@@ -18,7 +19,6 @@ from experiments.paper.measures import (
     planned_final,
 )
 from experiments.paper.plan import ABLATIONS, FULL, METHODS, TOY, Cell
-from outcome_rl.tools.verdicts import per_unit
 
 WIDE = replace(PLAN, instances=(0, 1, 2, 3, 4, 5), methods=FULL.methods, seeds=(0, 1))
 

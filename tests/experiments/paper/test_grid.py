@@ -9,11 +9,11 @@ import pytest
 from reproduce_records import records
 
 from experiments.judged import power
+from experiments.lab.verdicts import estimate
 from experiments.mechanism import matched
 from experiments.mechanism.policy import Rates
 from experiments.paper import grid
 from experiments.paper.plan import GRID, SUMS
-from outcome_rl.tools.verdicts import estimate
 
 ROOT = Path(__file__).resolve().parents[3]
 PREDICTIONS = json.loads(grid.PREDICTIONS.read_text())

@@ -10,6 +10,7 @@ from command_line import invoke
 from reproduce_records import PLAN, records
 
 from experiments.claims import CLAIMS
+from experiments.lab.verdicts import estimate
 from experiments.paper import runs
 from experiments.paper.__main__ import main
 from experiments.paper.figures import COLOURS
@@ -17,7 +18,6 @@ from experiments.paper.measures import BASE, Results, final
 from experiments.paper.plan import PLANS
 from experiments.paper.report import compose
 from experiments.paper.tables import common_unsolved
-from outcome_rl.tools.verdicts import estimate
 
 
 @pytest.fixture(scope="module")

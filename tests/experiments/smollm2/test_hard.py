@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from experiments.lab.verdicts import LEVEL
 from experiments.smollm2 import hard, study
 from experiments.smollm2.hard import METHODS, ROWS, STUDY, Plan
 from outcome_rl.files.jsonl import read_rows
-from outcome_rl.tools.verdicts import LEVEL
 
 
 def test_power_is_high_for_large_effects_and_the_level_for_none() -> None:

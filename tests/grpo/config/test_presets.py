@@ -11,12 +11,12 @@ import torch
 from grpo_runs import rows
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedConfig, Qwen2Config
 
+from bench.memory import estimate_memory
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.presets import preset_names
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.parts import build
 from outcome_rl.grpo.trainer import Trainer
-from outcome_rl.tools.memory import estimate_memory
 
 # Each data set and model, with and without exploration; the other presets change their numbers.
 TRAINED = ["one-gpu", "paper/llama-3.1-8b-instruct-hard-grpo", "paper/qwen-2.5-7b-base-medium"]
@@ -97,7 +97,7 @@ BY_DATA = {
         ("E", "exploration.baseline", 0.5),
     ],
     "hard": [
-        ("2.1, B", "data.train_files", ["hard-set/llama-easy/hard.jsonl", "hard-set/llama-medium/hard.jsonl"]),
+        ("2.1, B", "data.train_files", ["hard-easy.jsonl", "hard-medium.jsonl"]),
         ("2.1, B", "data.train_max_samples", -1),
         ("silent", "exploration.baseline", 0.5),
     ],

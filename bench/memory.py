@@ -1,22 +1,27 @@
 """Memory of one process of a run, without loading weights.
 
+    python -m bench.memory one-gpu model.lora_rank=32 actor.optim.lr=1e-5
+    torchrun --nproc-per-node=8 -m bench.memory paper/llama-3.1-8b-instruct-easy
+
 The model is built of fake tensors and passes one micro-batch; the tensors that autograd saves for the backward pass are
 summed. PyTorch's CPU kernels save these; GPU kernels save nearly the same.
 """
 
-import os
-from collections.abc import Iterator
+import argparse
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 
 from outcome_rl.grpo import distributed
+from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.model.dtype import with_dtype
 from outcome_rl.grpo.model.lora import add_adapters
 from outcome_rl.grpo.model.policy import Policy, model_path
 from outcome_rl.grpo.rollout.engine import engine_class
+from outcome_rl.terminal.text import errors_on_one_line
 
 MAX_LOGITS_BYTES = 2 * 2**30  # workspace of the loss on a GPU, docs/losses.md
 FLOAT32 = 4
@@ -144,8 +149,8 @@ def kept_for_backward(policy: Policy, batch: int, length: int) -> int:
     return sum(storage.nbytes() for storage in kept.values())
 
 
-def memory_lines(estimate: MemoryEstimate, config: TrainConfig) -> Iterator[str]:
-    """Yield the lines that `outcome-rl train --dry-run` prints on memory."""
+def memory_lines(estimate: MemoryEstimate) -> Iterator[str]:
+    """Yield the estimate in lines, by phase."""
     yield f"Memory of one process, of {estimate.num_parameters:,} parameters:"
     for phase, heading in zip(PHASES, ("all the time", "during an update", "during rollouts"), strict=True):
         parts = [part for part in estimate.parts if part.phase == phase]
@@ -153,26 +158,24 @@ def memory_lines(estimate: MemoryEstimate, config: TrainConfig) -> Iterator[str]
             yield f"  {heading}"
             yield from (f"    {part.name:<40} {_shown(part.num_bytes):>10}" for part in parts)
     yield f"  {'at most at a time':<42} {_shown(estimate.peak):>10}"
-    there = _memory_there(config)
-    if there is not None:
-        yield f"  {'memory of this machine':<42} {_shown(there):>10}" + (
-            ", TOO LITTLE" if there < estimate.peak else ""
-        )
-    if beside := engine_class(config.rollout.engine).memory(config):
-        yield f"  {beside}"
-
-
-def _memory_there(config: TrainConfig) -> int | None:
-    """Return the bytes of the device that would hold a process, or None if the device is not here."""
-    try:
-        device = distributed.choose_device(config.model.device)
-    except ValueError:
-        return None
-    if device.type == "cuda":
-        return torch.cuda.get_device_properties(device).total_memory
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _shown(num_bytes: int) -> str:
     unit, name = (2**30, "GiB") if num_bytes >= 2**30 else (2**20, "MiB")
     return f"{num_bytes / unit:,.1f} {name}"
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print the estimate for a preset or file, with settings as `outcome-rl train` takes them."""
+    parser = argparse.ArgumentParser(prog="python -m bench.memory", description=main.__doc__)
+    parser.add_argument("config", help="YAML file or preset")
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
+    options = parser.parse_args(argv)
+    with errors_on_one_line():
+        estimate = estimate_memory(load_config(options.config, options.overrides))
+        if distributed.is_rank_zero():
+            print(*memory_lines(estimate), sep="\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,6 @@
 """Write the folder of a Hub kernel, Python and Triton only, that Hugging Face's `kernels` loads.
 
-    python kernels/hub.py build/hub
+    python bench/hub.py build/hub
     python -c "import kernels, pathlib; print(kernels.get_local_kernel(pathlib.Path('build/hub')).__all__)"
 
 The folder holds the modules that the losses and log-probabilities import, with relative imports and operators in a
@@ -18,7 +18,7 @@ from hashlib import sha256
 from pathlib import Path
 
 PACKAGE = "outcome_rl_kernels"
-ROOT = Path(__file__).parent / PACKAGE
+ROOT = Path(__file__).parents[1] / "kernels" / PACKAGE
 BACKENDS = ("cpu", "cuda")  # the variants torch-cpu and torch-cuda, whose files are the same
 EXPORTS = {
     "loss.api": ("LinearPolicyLoss", "PolicyLoss", "linear_policy_loss", "loss_normalizer", "policy_loss"),

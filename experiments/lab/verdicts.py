@@ -1,4 +1,4 @@
-"""Verdicts on differences between methods: one rule for the studies of `experiments/` and for `outcome-rl compare`.
+"""Verdicts on differences between methods: one rule for all studies.
 
 Two methods are compared on the same units with the same seeds. The units of replication are samples of the
 population that a claim generalises over: tasks with their base policies, or seeds where there is only one task. Paired
@@ -27,6 +27,8 @@ import statistics
 from collections.abc import Hashable, Iterable, Sequence
 from functools import cache
 from typing import Literal, NamedTuple, get_args
+
+from scipy.special import stdtr, stdtrit
 
 Word = Literal["seen", "opposite", "no difference", "undecided"]
 WORDS: tuple[Word, ...] = get_args(Word)
@@ -66,7 +68,7 @@ class Estimate(NamedTuple):
         """Two-sided p-value of the mean being `value`."""
         if self.error == 0.0:
             return float(self.mean == value)
-        return 1.0 - t_central(abs(self.mean - value) / self.error, self.units - 1)
+        return float(2 * stdtr(self.units - 1, -abs(self.mean - value) / self.error))
 
     def p_below(self, value: float) -> float:
         """Twice the one-sided p-value of the mean being at least `value`."""
@@ -138,32 +140,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def t_central(t: float, df: int) -> float:
-    """Return P(|T| <= t) of Student's t with `df` degrees of freedom.
-
-    The finite sums of Abramowitz and Stegun, 26.7.3 and 26.7.4. The incomplete beta function of mpmath takes minutes
-    where t is large.
-    """
-    return _central(math.atan(t / math.sqrt(df)), df)
-
-
 @cache
 def t_quantile(central: float, df: int) -> float:
-    """Return the t with `t_central(t, df) = central`, for central in [0, 1)."""
-    low, high = 0.0, math.pi / 2
-    while low < (middle := (low + high) / 2) < high:
-        low, high = (middle, high) if _central(middle, df) < central else (low, middle)
-    return math.sqrt(df) * math.tan(low)
-
-
-def _central(angle: float, df: int) -> float:
-    cosine, sine = math.cos(angle), math.sin(angle)
-    odd = df % 2
-    term, total = (cosine if odd else 1.0), 0.0
-    for i in range(df // 2):
-        total += term
-        term *= cosine**2 * (2 * i + 1 + odd) / (2 * i + 2 + odd)
-    return min(1.0, 2 / math.pi * (angle + sine * total) if odd else sine * total)
+    """Return the t with `P(|T| <= t) = central` of Student's t with `df` degrees of freedom."""
+    return float(stdtrit(df, (1 + central) / 2))
 
 
 def _p_within(case: Case, summary: Estimate) -> float:

@@ -1,23 +1,19 @@
 """The hard set holds the problems that the policy never solves; the search is cheap and resumable."""
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from command_line import invoke
 
-from outcome_rl import cli
-from outcome_rl.files.samples import read_sample_file
+from experiments.lab.hard_set import Statistics, find_hard
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.types import Problem, ProblemSet, Rollout
 from outcome_rl.outcomes.kinds import Progress
 from outcome_rl.outcomes.matcher import OutcomeMatcher
-from outcome_rl.tools.hard_set import Statistics, find_hard
 from outcome_rl.tools.sample import Sampler
 
 # Question i is solved by its sample number SOLVED_AT[i], from 1; "never" is hard.
@@ -108,24 +104,3 @@ def test_a_gold_that_cannot_be_judged_is_not_hard(tmp_path: Path) -> None:
         statistics, hard = search(tmp_path, engine, 9, dataset)
     assert hard == ["good"]
     assert [one.n for one in statistics] == [8, 9]
-
-
-def test_the_command_writes_problems_to_train_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    command = ["hard-set", "toy", "--data", "toy:train", "--k", "16", "data.val_max_samples=48"]
-    result = invoke(cli.main, *command)
-    assert result.exit_code == 0, result.output
-    out = tmp_path / "hard-set" / "toy"
-    hard = [json.loads(line) for line in (out / "hard.jsonl").read_text().splitlines()]
-    statistics = [json.loads(line) for line in (out / "statistics.jsonl").read_text().splitlines()]
-    assert 0 < len(hard) < 48 == len(statistics)
-    assert f"{len(hard)} of 48 problems have pass@16 = 0" in result.stdout
-    assert set(hard[0]) == {"id", "problem", "answer"}
-    assert {one["id"] for one in statistics if one["n"] == 16 and not one["correct"]} == {row["id"] for row in hard}
-    assert sum(len(one.answers) for one in read_sample_file(out / "samples-8.jsonl").questions) == 48 * 8
-    files = {path.name: path.read_bytes() for path in out.iterdir()}
-    assert invoke(cli.main, *command).exit_code == 0
-    assert {path.name: path.read_bytes() for path in out.iterdir()} == files
-    other = invoke(cli.main, *("17" if word == "16" else word for word in command))
-    assert other.exit_code == 2
-    assert "k: 16 before, 17 now" in other.stderr

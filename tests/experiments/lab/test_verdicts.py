@@ -1,4 +1,4 @@
-"""The verdict rule: its t distribution, Holm's correction, the four words, and how often it is wrong."""
+"""The verdict rule: Holm's correction, the four words, and how often it is wrong."""
 
 import math
 import statistics
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outcome_rl.tools.verdicts import LEVEL, Case, holm, judge, per_unit, t_central, t_quantile
+from experiments.lab.verdicts import LEVEL, Case, holm, judge, per_unit, t_quantile
 
 MARGIN = 0.01
 SPREAD = (-0.001, 0.0, 0.001, -0.0005, 0.0005)  # noise around a mean, with mean zero
@@ -16,34 +16,6 @@ SPREAD = (-0.001, 0.0, 0.001, -0.0005, 0.0005)  # noise around a mean, with mean
 
 def one(mean: float, direction: int, spread: tuple[float, ...] = SPREAD) -> str:
     return judge([Case([mean + noise for noise in spread], direction, MARGIN)])[0].word
-
-
-def central_by_quadrature(t: float, df: int) -> float:
-    """Return P(|T| <= t): with t = sqrt(df) tan(u) the density is proportional to cos(u)^(df - 1)."""
-    nodes, weights = np.polynomial.legendre.leggauss(200)
-
-    def integral(angle: float) -> float:
-        return float(angle / 2 * weights @ np.cos(angle / 2 * (nodes + 1)) ** (df - 1))
-
-    return integral(math.atan(t / math.sqrt(df))) / integral(math.pi / 2)
-
-
-@settings(deadline=None)
-@given(st.floats(0.0, 60.0), st.integers(1, 40))
-def test_t_is_the_integral_of_its_density(t: float, df: int) -> None:
-    assert t_central(t, df) == pytest.approx(central_by_quadrature(t, df), abs=1e-12)
-
-
-@pytest.mark.parametrize("df", [1, 2, 7, 500])
-@pytest.mark.parametrize("t", [1e9, 1e155, 1e300])
-def test_a_large_t_is_as_fast_as_another(t: float, df: int) -> None:
-    assert t_central(t, df) == pytest.approx(1.0, abs=1e-8)
-
-
-@settings(deadline=None)
-@given(st.floats(0.5, 0.999), st.integers(1, 500))
-def test_a_quantile_has_its_share_within(central: float, df: int) -> None:
-    assert t_central(t_quantile(central, df), df) == pytest.approx(central, abs=1e-12)
 
 
 def test_holm_on_a_worked_example() -> None:

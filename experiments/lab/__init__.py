@@ -1,0 +1,1 @@
+"""Statistics and searches that the studies share."""
