@@ -18,10 +18,10 @@ from outcome_rl.grpo.config.schema import RewardConfig
 from outcome_rl.grpo.data.reward import RewardFunction
 from outcome_rl.grpo.types import Problem
 from outcome_rl.metrics import SampleSummary
-from outcome_rl.settings import settings_of
 from outcome_rl_kernels.advantages.bonuses import BONUSES
 from outcome_rl_kernels.advantages.estimators import ADV_ESTIMATORS
 from outcome_rl_kernels.loss.api import LossOptions
+from outcome_rl_kernels.settings import settings_of
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 README = DOCS.parent / "README.md"

@@ -39,7 +39,7 @@ def test_type_checkers_read_the_same_list() -> None:
 # Each process runs statement after statement; none may have imported the modules beside it.
 LIGHT = {
     "without torch": [
-        ("import outcome_rl, outcome_rl.settings, outcome_rl.toy as toy", "torch omegaconf numpy vllm"),
+        ("import outcome_rl, outcome_rl.toy as toy", "torch omegaconf numpy vllm"),
         ("toy.DialectTask().problems('test', 1)", "torch transformers numpy"),
         ("outcome_rl.outcome_key('1/2')", "torch transformers sympy"),
         ("import outcome_rl.cli", "torch transformers rich.progress"),

@@ -19,10 +19,10 @@ from experiments.figures.histories import History, read_histories
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.files.atomic import write_json, write_text
 from outcome_rl.metrics import ks_up_to
-from outcome_rl.settings import needing_user, settings_of
 from outcome_rl.terminal.tables import counted
 from outcome_rl.terminal.text import printable
 from outcome_rl.tools import charts
+from outcome_rl_kernels.settings import needing_user, settings_of
 
 SOLVED, DISTINCT = "exploration/solved_fraction", "exploration/distinct_answers"
 UNSOLVED = "exploration/distinct_answers_unsolved"

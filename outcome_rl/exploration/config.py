@@ -8,7 +8,6 @@ from outcome_rl.outcomes.equivalence import EquivalenceMatcher, Judge
 from outcome_rl.outcomes.function_matcher import FunctionMatcher
 from outcome_rl.outcomes.kinds import NAMED, OutcomeKind
 from outcome_rl.outcomes.matcher import OutcomeMatcher
-from outcome_rl.settings import setting, settings_of
 from outcome_rl.user_functions import load_function
 from outcome_rl_kernels import GroupRule
 from outcome_rl_kernels.advantages.bonuses import BONUSES
@@ -16,6 +15,7 @@ from outcome_rl_kernels.advantages.estimators import ADV_ESTIMATORS, Need
 from outcome_rl_kernels.advantages.groups import NoAnswerRule, Scale
 from outcome_rl_kernels.checks import did_you_mean
 from outcome_rl_kernels.loss.types import AnswerMaskMode
+from outcome_rl_kernels.settings import setting, settings_of
 
 
 @dataclass(frozen=True)

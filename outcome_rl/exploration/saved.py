@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypedDict
 
-from outcome_rl.declared import check_types
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.exploration.older import read_again
 from outcome_rl.exploration.reading import Facts
@@ -13,10 +12,10 @@ from outcome_rl.files.atomic import atomic_file
 from outcome_rl.outcomes.keys import NO_ANSWER
 from outcome_rl.outcomes.kinds import OutcomeKind
 from outcome_rl.questions import question_key
-from outcome_rl.settings import needing_user
 from outcome_rl.user_functions import describe
 from outcome_rl_kernels.counts.snapshot import check_entries, check_rule, read_snapshot, snapshot
 from outcome_rl_kernels.counts.table import CountEntries
+from outcome_rl_kernels.settings import check_types, needing_user
 
 STATE_FILE = "explorer.safetensors"  # the counts, and all else as JSON attached to them
 FIX = "Continue from another checkpoint, or start with new counts"

@@ -12,10 +12,10 @@ from typing import Any
 from outcome_rl.grpo.config.load import default_values, leaves
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.run.evaluation import best_steps
-from outcome_rl.settings import settings_of
 from outcome_rl.terminal.tables import counted, print_table
 from outcome_rl.terminal.text import printable
 from outcome_rl.tools.runs import Run, read_run
+from outcome_rl_kernels.settings import settings_of
 
 SEED = "trainer.seed"
 DATA = ("data.val_files", "data.test_files")

@@ -4,12 +4,12 @@ import math
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
-from outcome_rl.declared import check_types
 from outcome_rl.files.jsonl import read_rows
 from outcome_rl.grpo.config.load import leaves, read_yaml
 from outcome_rl.grpo.data.problems import set_name
 from outcome_rl.grpo.run.evaluation import MACRO_TEST, MACRO_VALIDATION, best_steps, watched_set
 from outcome_rl.grpo.run.run_log import has_rows
+from outcome_rl_kernels.settings import check_types
 
 Number = int | float
 

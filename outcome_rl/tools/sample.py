@@ -28,9 +28,9 @@ from outcome_rl.metrics import macro_average
 from outcome_rl.outcomes.extraction.response import extract_answer
 from outcome_rl.outcomes.kinds import Progress
 from outcome_rl.sampler.seeds import derive_seed
-from outcome_rl.settings import settings_of
 from outcome_rl.tools.find_model import find_model
 from outcome_rl.tools.load_model import load_model
+from outcome_rl_kernels.settings import settings_of
 
 
 def sampling_config(

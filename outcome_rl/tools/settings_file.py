@@ -5,7 +5,7 @@ import textwrap
 import yaml  # type: ignore[import-untyped]
 
 from outcome_rl.grpo.config.schema import TrainConfig
-from outcome_rl.settings import settings_of
+from outcome_rl_kernels.settings import settings_of
 
 
 def settings_yaml() -> str:

@@ -20,8 +20,8 @@ from outcome_rl import ExplorationConfig, Explorer, cli
 from outcome_rl.files.atomic import MANIFEST, seal_folder
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint
-from outcome_rl.settings import Setting, settings_of
 from outcome_rl.tools.sample import sampling_config
+from outcome_rl_kernels.settings import Setting, settings_of
 
 SMALL = {"data.val_max_samples": 1, "data.test_files": [], "data.max_response_length": 4, "rollout.val_kwargs.n": 1}
 COMMANDS = {

@@ -21,8 +21,8 @@ from outcome_rl.grpo.rollout.engine import check_engine
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.types import ProblemSet, Rollout
 from outcome_rl.outcomes.extraction.response import extract_answer
-from outcome_rl.settings import settings_of
 from outcome_rl.tools.sample import Sampler, average_report, open_sampler, sampling_config
+from outcome_rl_kernels.settings import settings_of
 
 N = SamplingConfig(n=4)
 

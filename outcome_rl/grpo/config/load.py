@@ -16,7 +16,7 @@ import yaml  # type: ignore[import-untyped]
 
 from outcome_rl.grpo.config.presets import find_config, preset_names
 from outcome_rl.grpo.config.schema import TrainConfig
-from outcome_rl.settings import Setting, needing_user, settings_of, with_values, yaml_text
+from outcome_rl_kernels.settings import Setting, needing_user, settings_of, with_values, yaml_text
 
 _METHOD = ("exploration.adv_estimator", "exploration.bonus")
 _MAX_VALUES = 100_000  # of a file

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from outcome_rl.exploration.config import ExplorationConfig
-from outcome_rl.settings import setting, settings_of
 from outcome_rl.user_functions import load_function
 from outcome_rl_kernels.advantages.estimators import check_group_size
 from outcome_rl_kernels.loss.losses import token_loss_names
 from outcome_rl_kernels.loss.types import KLPenalty, LossAggregation, TokenLossFunction
+from outcome_rl_kernels.settings import setting, settings_of
 
 DType = Literal["auto", "float32", "bfloat16"]
 

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypedDict
 
-from outcome_rl.declared import check_types
 from outcome_rl.files.atomic import (
     atomic_folder,
     check_folder,
@@ -29,6 +28,7 @@ from outcome_rl.files.atomic import (
 from outcome_rl.grpo.config.load import default_values
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.run.run_log import has_rows
+from outcome_rl_kernels.settings import check_types
 
 _State = TypedDict(
     "_State",

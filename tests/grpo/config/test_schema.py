@@ -9,8 +9,8 @@ from token_losses import doubled, doubled_of_sequences
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.run.tracking import _TRACKERS
-from outcome_rl.settings import settings_of
 from outcome_rl_kernels import LinearPolicyLoss, register_token_loss
+from outcome_rl_kernels.settings import settings_of
 
 SETTINGS = {one.name: one for one in settings_of(TrainConfig)}
 
