@@ -9,7 +9,6 @@ MODULES = {
     "wandb": ("wandb",),
     "trackio": ("trackio",),
     "trl": ("trl", "accelerate"),
-    "reasoning-gym": ("reasoning_gym",),
     "smollm2": ("gguf",),
 }
 """Extra of pyproject.toml -> the modules that this package and its experiments import from it."""

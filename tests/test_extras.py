@@ -71,7 +71,6 @@ def test_every_extra_that_is_named_exists_and_has_the_modules() -> None:
         "yaml": "pyyaml",
         "flash_attn": "flash-attn",
         "accelerate": "trl",  # trl needs accelerate
-        "reasoning_gym": "reasoning-gym",
     }
     for extra, modules in MODULES.items():
         listed = {Requirement(requirement).name for requirement in project[extra]}

@@ -27,12 +27,14 @@ from experiments.smollm2.study import BASE, GRPO, Measures, Row, Study, run
 from experiments.smollm2.warm_start import BATCH_SIZE, warm_start
 from outcome_rl.files.jsonl import write_rows
 from outcome_rl.grpo.types import Problem
+from outcome_rl.user_functions import load_function
 
+TASKS = "examples/outcomes/gym_tasks.py"  # from the top of the checkout
 TASK = "countdown?min_numbers=3&max_numbers=3&min_value=1&max_value=20&min_target=10&max_target=60"
 SEEDS = {"warm": 1, "train": 1_000_001, "test": 2_000_001}  # reasoning-gym draws row i from seed + i
 SETTINGS = (
-    "exploration.outcome=outcome_rl.reasoning_gym:outcome",
-    "exploration.is_correct=outcome_rl.reasoning_gym:is_correct",
+    f"exploration.outcome={TASKS}:outcome",
+    f"exploration.is_correct={TASKS}:is_correct",
     "data.max_prompt_length=256",
     "data.max_response_length=32",
 )
@@ -68,10 +70,10 @@ STUDY = Study("countdown", PLAN, METHODS, ROWS, SETTINGS)
 
 def problems(split: str, count: int) -> list[dict[str, Any]]:
     """Return the first problems of a split that no earlier split has, as rows of a data file."""
-    from outcome_rl.reasoning_gym import rows  # not above: the plan can be read without the package
+    rows = load_function(f"{Path(__file__).parents[2] / TASKS}:rows")
 
     def split_rows(name: str, size: int) -> list[dict[str, Any]]:
-        return rows(f"{TASK}&seed={SEEDS[name]}&size={size}")
+        return [*rows(f"{TASK}&seed={SEEDS[name]}&size={size}")]
 
     earlier = list(SEEDS)[: list(SEEDS).index(split)]
     seen = {row["problem"] for name in earlier for row in split_rows(name, 8192)}

@@ -8,13 +8,15 @@ import pytest
 
 package = pytest.importorskip("reasoning_gym")
 
+from gym_tasks import is_correct, outcome, rows, scored_outcome  # noqa: E402
+
 from outcome_rl import Explorer  # noqa: E402
 from outcome_rl.cli import main  # noqa: E402
 from outcome_rl.grpo.config.schema import DataConfig  # noqa: E402
 from outcome_rl.grpo.data.problems import load_problems  # noqa: E402
-from outcome_rl.reasoning_gym import is_correct, outcome, rows, scored_outcome  # noqa: E402
 
-TASKS = sorted(set(package.factory.DATASETS) - {"composite"})  # which mixes others
+NAMES = sorted(set(package.factory.DATASETS) - {"composite"})  # which mixes others
+TASKS = Path(__file__).resolve().parents[2] / "examples" / "outcomes" / "gym_tasks.py"
 UNSTABLE = {"acre", "list_functions"}
 REFUSED = {
     *("binary_matrix", "bitwise_arithmetic", "intermediate_integration", "n_queens", "number_sorting"),
@@ -26,11 +28,9 @@ REFUSED = {
 def offered() -> dict[str, list[dict[str, str]]]:
     """The rows of every task that is not refused."""
     found = {}
-    for task in TASKS:
+    for task in NAMES:
         if task in REFUSED:
-            with pytest.raises(
-                ValueError, match=f"reasoning_gym:{task}: its scorer (evaluates answers as code|calls '[?]')"
-            ):
+            with pytest.raises(ValueError, match=f"{task}: its scorer (evaluates answers as code|calls '[?]')"):
                 rows(f"{task}?size=1")
         elif task in UNSTABLE:
             continue
@@ -51,7 +51,7 @@ def test_rows_are_stable_and_plain(offered: dict[str, list[dict[str, str]]]) -> 
     assert len({row["id"] for row in many}) == 20
     assert many[0]["id"] == "countdown?seed=1#0"
     assert rows("countdown?size=1&seed=1&max_target=500")[0]["id"] == "countdown?seed=1&max_target=500#0"
-    problems = load_problems(["reasoning_gym:countdown?size=3&seed=1"], DataConfig())
+    problems = load_problems([f"{TASKS}:rows?countdown?size=3&seed=1"], DataConfig())
     assert [problem.id for problem in problems.problems] == [row["id"] for row in few]
     assert "?" not in problems.name
 
@@ -60,8 +60,8 @@ def test_rows_are_stable_and_plain(offered: dict[str, list[dict[str, str]]]) -> 
     ("source", "message"),
     [
         ("countdwn", "has no task 'countdwn'; it has ab, "),
-        ("countdown?siz=3", "reasoning_gym:countdown[?]siz=3: .*siz"),
-        ("countdown?size=abc", "reasoning_gym:countdown[?]size=abc: .*Correct the settings"),
+        ("countdown?siz=3", "countdown[?]siz=3: .*siz"),
+        ("countdown?size=abc", "countdown[?]size=abc: .*Correct the settings"),
         ("countdown?size", "settings are name=value, joined by '&'; got 'size'"),
     ],
 )
@@ -139,10 +139,10 @@ def test_hostile_answers_do_nothing(offered: dict[str, list[dict[str, str]]], tm
 def test_the_toy_policy_trains_on_a_task(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     settings = [
-        f'data.train_files=["reasoning_gym:{task}?size=16&seed=1"]',
+        f'data.train_files=["{TASKS}:rows?{task}?size=16&seed=1"]',
         *("data.val_files=[]", "data.test_files=[]", "data.train_batch_size=8", "data.max_prompt_length=512"),
-        "exploration.outcome=outcome_rl.reasoning_gym:outcome",
-        "exploration.is_correct=outcome_rl.reasoning_gym:is_correct",
+        f"exploration.outcome={TASKS}:outcome",
+        f"exploration.is_correct={TASKS}:is_correct",
         *("trainer.total_training_steps=2", "trainer.test_freq=-1"),
     ]
     main(["train", "--config", "toy", *settings])

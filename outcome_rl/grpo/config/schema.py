@@ -65,8 +65,9 @@ class DataConfig:
 
     train_files: list[str] = setting(
         [],
-        'Training problems: .jsonl, .json, .parquet or .gz files, "toy:SPLIT", "reasoning_gym:TASK?size=N&seed=N", or '
-        'Hugging Face datasets "NAME[:CONFIG]@SPLIT".',
+        'Training problems: .jsonl, .json, .parquet or .gz files, "toy:SPLIT", "module:function" or '
+        '"path.py:function", with "?TEXT" for an argument, that returns rows, or Hugging Face datasets '
+        '"NAME[:CONFIG]@SPLIT".',
         affects_results=False,  # files may move: a checkpoint holds a fingerprint of their contents
     )
     val_files: list[str] = setting(

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,6 +24,7 @@ from outcome_rl.grpo.config.schema import DataConfig
 from outcome_rl.grpo.types import Message, Problem, ProblemSet
 from outcome_rl.sampler.seeds import derive_seed
 from outcome_rl.toy import DialectTask
+from outcome_rl.user_functions import load_function
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ def load_problems(
     """Read, check and concatenate sources.
 
     Args:
-        sources: files, "toy:SPLIT", "reasoning_gym:TASK" or Hugging Face datasets, see `DataConfig`.
+        sources: files, "toy:SPLIT", functions or Hugging Face datasets, see `DataConfig`.
         config: column names, and the number of problems to use.
         training: False, for validation and test problems, takes their limit, and lets rows that lack a column named by
             `config` use the usual names.
@@ -133,12 +134,11 @@ def _short(source: str) -> str:
 def _rows(source: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield `(location, row)` for each row of a source; the location is for error messages."""
     name, _, split = source.partition(":")
+    function, marked, argument = source.partition("?")
     if name == "toy":
-        rows: Sequence[Any] = DialectTask().problems(cast(Any, split or "train"))
-    elif name == "reasoning_gym":
-        from outcome_rl import reasoning_gym  # it needs the package of this name
-
-        rows = reasoning_gym.rows(split)
+        rows: Iterable[Any] = DialectTask().problems(cast(Any, split or "train"))
+    elif ":" in function and "@" not in function and not function.endswith(SUFFIXES):
+        rows = load_function(function)(*[argument] * len(marked))
     elif source.endswith(SUFFIXES):
         if not Path(source).is_file():
             raise FileNotFoundError(f"data file {source} does not exist")

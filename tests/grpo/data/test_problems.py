@@ -276,6 +276,19 @@ def test_no_answer_is_needed_where_a_function_decides(tmp_path: Path) -> None:
     assert [problem.answer for problem in found.problems] == ["", "7"]
 
 
+def test_a_function_returns_rows(tmp_path: Path) -> None:
+    path = tmp_path / "sums.py"
+    path.write_text(
+        "def rows(last='3'):\n"
+        "    return ({'id': f'{n}', 'problem': f'{n}+1', 'answer': n + 1} for n in range(1, int(last) + 1))\n"
+    )
+    for source, golds in ((f"{path}:rows", ["2", "3", "4"]), (f"{path}:rows?1", ["2"])):
+        found = load_problems([source], DataConfig())
+        assert [problem.answer for problem in found.problems] == golds
+    with pytest.raises(ValueError, match=r"sums\.py:row: .*no attribute 'row'"):
+        load_problems([f"{path}:row?1"], DataConfig())
+
+
 @pytest.mark.parametrize(
     ("sources", "name"),
     [
@@ -283,7 +296,7 @@ def test_no_answer_is_needed_where_a_function_decides(tmp_path: Path) -> None:
         (["rows.v2.jsonl.gz"], "rows.v2"),
         (["simplescaling/s1K-1.1@train"], "s1K-1.1@train"),
         (["ds.v1@validation"], "ds.v1@validation"),
-        (["reasoning_gym:x?p=0.5&seed=1", "toy:test"], "reasoning_gym:x-p=0.5-seed=1+toy:test"),
+        (["a/tasks.py:rows?x?p=0.5&seed=1", "toy:test"], "tasks.py:rows-x-p=0.5-seed=1+toy:test"),
     ],
 )
 def test_names_of_sources(sources: list[str], name: str) -> None:

@@ -1,12 +1,26 @@
 """Tasks of the package reasoning-gym: rows with stable ids, and outcomes scored where a text can do no harm.
 
-    outcome-rl train data.train_files='["reasoning_gym:countdown?size=2000&seed=1"]' \\
-        exploration.outcome=outcome_rl.reasoning_gym:outcome exploration.is_correct=outcome_rl.reasoning_gym:is_correct
+    pip install 'reasoning-gym>=0.1.25,<0.2'
+    tasks=examples/outcomes/gym_tasks.py
+    outcome-rl train data.train_files="[\"$tasks:rows?countdown?size=2000&seed=1\"]" \\
+        exploration.outcome=$tasks:outcome exploration.is_correct=$tasks:is_correct
+
+In your own loop or in TRL, `rows("countdown?size=2000&seed=1")` makes the same rows, which `datasets.Dataset.from_list`
+takes, and `Explorer(outcome=outcome, is_correct=is_correct)` takes the two functions.
+
+- **Ids** depend on the task, its settings and the position, not on the size: counts stay valid when a source grows.
+- **Seeds**: reasoning-gym draws row i of most tasks from `seed + i`. Keep the seeds of training and test data further
+  apart than their sizes, `seed=1` and `seed=1000001`.
+- **Answers** stand in `<answer>` tags, or are the final answer. Ask for that in `data.prompt_template`.
+- **Outcomes**: in countdown and puzzle24 the expression up to the order of operands and the grouping of sums and
+  products, so `3*(50-8)+2` and `2 + (50 - 8) × 3` are one; elsewhere the text, without spaces at the ends of lines.
+- A scorer makes its task once per response: milliseconds, but two seconds for `group_anagrams` and the ARC tasks.
 
 Scorers of reasoning-gym 0.1.25 evaluate answers: `score_answer("__import__('os').system('...')", entry)` of countdown
 runs the command. Here countdown and puzzle24 are scored by our own parser of arithmetic. Every other task keeps its
 scorer, in its own process with limits, in which compiling, executing, starting programs, connecting and writing
-files raise. A task whose scorer needs one of these, or calls nonsense correct, is refused when its rows are made.
+files raise. A task whose scorer needs one of these, or calls nonsense correct, is refused when its rows are made: with
+version 0.1.25 ten of 105.
 """
 
 import ast
@@ -19,9 +33,10 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import reasoning_gym
+from expressions import parse  # beside this file
 
-from outcome_rl.expressions import parse
-from outcome_rl.outcomes.extraction.response import MAX_CHARS, extract_answer
+from outcome_rl import extract_answer
+from outcome_rl.outcomes.extraction.response import MAX_CHARS
 from outcome_rl.outcomes.isolated import isolated
 from outcome_rl.outcomes.outcome import Outcome
 
@@ -38,7 +53,6 @@ def rows(source: str) -> list[dict[str, Any]]:
     Args:
         source: the task's name and, after "?", its settings joined by "&": "countdown?size=2000&seed=1&max_value=50".
             Without a size there are 500 rows; without a seed it is 0, so that a source always has the same rows.
-            Most tasks draw row i from `seed + i`: seeds of sources that must share no row lie a size apart, or more.
 
     Returns:
         One mapping per question: `id`, which depends on neither size nor other rows, `problem`, `answer` (empty where
@@ -58,7 +72,7 @@ def rows(source: str) -> list[dict[str, Any]]:
         dataset = reasoning_gym.create_dataset(name, size=size, seed=seed, **settings)
         entries = list(dataset)
     except (TypeError, AssertionError, ValueError) as error:
-        raise ValueError(f"reasoning_gym:{source}: {error}. Correct the settings of the task") from error
+        raise ValueError(f"{source}: {error}. Correct the settings of the task") from error
     task = "&".join([f"{name}?seed={seed}", *(f"{key}={json.dumps(value)}" for key, value in sorted(settings.items()))])
     made = [
         {
@@ -169,7 +183,7 @@ def _check_scorer(dataset: Any, row: Mapping[str, Any]) -> None:
             continue
         if fault:
             raise ValueError(
-                f"reasoning_gym:{_read(row['task'])[0]}: its scorer {fault}. Choose another task, or write its rows to "
+                f"{_read(row['task'])[0]}: its scorer {fault}. Choose another task, or write its rows to "
                 "a file and pass your own functions"
             )
 
@@ -225,7 +239,7 @@ def _read(source: str) -> tuple[str, dict[str, Any]]:
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True)
     except ValueError as error:
-        raise ValueError(f"reasoning_gym:{source}: settings are name=value, joined by '&'; got {query!r}") from error
+        raise ValueError(f"{source}: settings are name=value, joined by '&'; got {query!r}") from error
     return name, {key: _value(text) for key, text in pairs}
 
 

@@ -6,10 +6,9 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
+from expressions import MAX_CHARS, MAX_DEPTH, parse
 from hypothesis import given
 from hypothesis import strategies as st
-
-from outcome_rl.expressions import MAX_CHARS, MAX_DEPTH, parse
 
 # A tree is a whole number, ("neg", tree), or (operator, tree, tree).
 trees = st.recursive(
