@@ -6,14 +6,17 @@ The environment variable OUTCOME_RL_NATIVE decides at build time:
     0                do not build it
 """
 
+import gzip
 import os
 import shutil
 import subprocess
+import tarfile
 from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
+from setuptools.command.sdist import sdist
 from setuptools.errors import CompileError
 
 ROOT = Path(__file__).resolve().parent
@@ -83,6 +86,30 @@ class NativeWheel(bdist_wheel):
         return "py3", "none", platform
 
 
+class ReproducibleSdist(sdist):
+    """Writes the same bytes from the same files: their times, owners and the umask do not matter."""
+
+    def make_archive(self, base_name: str, format: str, root_dir: object = None, base_dir: str = "", **_: str) -> str:
+        if format != "gztar":
+            return super().make_archive(base_name, format, root_dir, base_dir)
+        epoch = int(os.environ.get("SOURCE_DATE_EPOCH", "315532800"))  # 1980: zip, too, holds no earlier time
+
+        def normalised(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+            entry.mtime, entry.uid, entry.gid, entry.uname, entry.gname = epoch, 0, 0, "", ""
+            entry.mode = 0o755 if entry.isdir() or entry.mode & 0o100 else 0o644
+            return entry
+
+        archive = f"{base_name}.tar.gz"
+        Path(archive).parent.mkdir(parents=True, exist_ok=True)
+        with (
+            open(archive, "wb") as file,
+            gzip.GzipFile("", "wb", fileobj=file, mtime=epoch) as packed,
+            tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
+        ):
+            tar.add(base_dir, filter=normalised)  # in the order of names
+        return archive
+
+
 setup(
     # `depends` puts the sources into the sdist.
     ext_modules=[
@@ -93,5 +120,5 @@ setup(
             optional=MODE != "1",
         )
     ],
-    cmdclass={"build_ext": CMakeBuild, "bdist_wheel": NativeWheel},
+    cmdclass={"build_ext": CMakeBuild, "bdist_wheel": NativeWheel, "sdist": ReproducibleSdist},
 )

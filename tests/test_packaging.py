@@ -8,6 +8,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
+from hashlib import sha256
 from pathlib import Path
 
 import core_only
@@ -182,15 +183,28 @@ def test_an_editable_installation_has_the_library_beside_the_code(source):
             assert "_native.so was built from other sources" in obstacle_of(source / "kernels")
 
 
-def test_the_sdist_holds_what_the_native_build_needs(source):
-    code = "from setuptools.build_meta import build_sdist; build_sdist('sdist')"
-    done = subprocess.run([sys.executable, "-c", code], cwd=source, capture_output=True, text=True)
+def build_sdist(source, umask=0o022):
+    code = "from setuptools.build_meta import build_sdist; print(build_sdist('sdist'))"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=source, capture_output=True, text=True, umask=umask)
     assert done.returncode == 0, done.stderr
-    with tarfile.open(next((source / "sdist").glob("*.tar.gz"))) as archive:
+    return source / "sdist" / done.stdout.split()[-1]
+
+
+def test_the_sdist_holds_what_the_native_build_needs_and_no_tests(source):
+    with tarfile.open(build_sdist(source)) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     csrc = {path.relative_to(source).as_posix() for path in (source / "kernels/csrc").iterdir()}
     assert {"CMakeLists.txt", "setup.py", "pyproject.toml", *csrc} <= names
     assert csrc
+    assert not [name for name in names if name.startswith("tests")]
+
+
+def test_two_sdists_of_the_same_files_are_equal(source):
+    first = sha256(build_sdist(source).read_bytes()).hexdigest()  # a difference of two archives would fill the screen
+    for path in source.rglob("*.py"):
+        os.utime(path, (1e9, 1e9))
+    assert sha256(build_sdist(source, umask=0o077).read_bytes()).hexdigest() == first
 
 
 def test_an_unknown_mode_is_refused():
