@@ -144,10 +144,11 @@ class Explorer:
         rule = self.config.rule(scale)
         with self._lock:
             reading = self._read(question_ids, responses, golds, rewards, **columns)
-            if not reading.judged:
+            goes_on = self.batches > 0 and reading.rewards is not None  # a reward that is not 0 or 1 ends no run
+            if not (reading.correctness.source or goes_on):
                 self.config.check_correctness(
-                    fix="got neither. Pass one of them; or pass rewards, and choose settings without correctness, such "
-                    "as zero_when_all_correct=False",
+                    fix=f"{reading.correctness.unknown}; or choose settings without correctness, such as "
+                    "zero_when_all_correct=False",
                     rewarded=reading.rewards is not None,
                 )
             questions_N, scored = score_batch(reading, self.config, rule, self.counts, self.batches)
@@ -155,7 +156,7 @@ class Explorer:
             host = scored.host
             past = Past(host.counts, torch.stack([host.visits, host.successes, host.distinct]))
             self._count([questions_N, scored.keys, scored.correct], reading, past, self.batches + 1)
-            scored.history.update(self._totals().metrics(judged=reading.judged))
+            scored.history.update(self._totals().metrics(judged=scored.judged))
         return scored
 
     def count(
@@ -358,24 +359,29 @@ class Explorer:
         self._commit = None
 
     def _warn(self, reading: Reading) -> None:
-        """Warn once that no token is masked, because the outcomes have no span, and that no response has an answer."""
-        mode, said = self.config.answer_mask_mode, []
+        """Warn once that correctness is unknown, that no token is masked, and that no response has an answer."""
+        mode, said = self.config.answer_mask_mode, {}
+        if reading.correctness.unknown:
+            said["correct"] = (
+                "it is unknown which responses are correct, and metrics that need it are left out: "
+                f"{reading.correctness.unknown}."
+            )
         masks = self.config.explores and mode != "none"
         if masks and any(answer is not None and not answer.end for answer in reading.answers):
-            said.append(
+            said["span"] = (
                 f"answer_mask_mode={mode} masks nothing where the outcome function gives no span, so the bonus reaches "
                 "the tokens that spell the outcome. Return Outcome(value, start, end) to mask them."
             )
         if not reading.keys.any():
             limit = f" ({self.length_setting})" if self.length_setting else ""
-            said.append(
+            said["answer"] = (
                 "no response of a batch has an answer, so none is correct and none gets a bonus. Are they cut off at "
                 f"the length limit{limit}, does the prompt lack an instruction to end with \\boxed{{...}}, or does the "
                 "outcome function return None?"
             )
-        for text in said:
-            if text not in self._said:
-                self._said.add(text)
+        for name, text in said.items():
+            if name not in self._said:
+                self._said.add(name)
                 warnings.warn(text, stacklevel=3)
 
 

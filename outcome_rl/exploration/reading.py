@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from outcome_rl.exploration.config import ExplorationConfig
-from outcome_rl.outcomes.batch import Batch
+from outcome_rl.outcomes.batch import Batch, Correctness
 from outcome_rl.outcomes.keys import NO_ANSWER
 from outcome_rl.outcomes.kinds import OutcomeKind, golds_differ
 from outcome_rl.outcomes.outcome import Outcome
@@ -34,7 +34,7 @@ class Reading(NamedTuple):
     rewards: Tensor | None
     answers: list[Outcome | None]
     golds: dict[str, str]  # of the questions that had none before
-    judged: bool  # whether correctness is known
+    correctness: Correctness
     unresolved: int
 
 
@@ -75,8 +75,13 @@ def read_batch(
         TypeError, ValueError: as for `Explorer.score`, on every rank; or one rank has a column that another one lacks.
     """
     parts = gathered(lambda: _read(batch(), kind, config, known), group)
-    if len(parts) == 1:
-        return parts[0]
+    reading = parts[0] if len(parts) == 1 else _joined(parts, kind)
+    of_scores = reading.correctness.of_scores
+    return reading if of_scores is None else reading._replace(correct=torch.from_numpy(of_scores))
+
+
+def _joined(parts: Sequence[Reading], kind: OutcomeKind) -> Reading:
+    """Concatenate the columns of all ranks."""
     columns: dict[str, Any] = {}
     for name in ("question_ids", "questions", "group_ids", "keys", "correct", "rewards", "answers"):
         values = [getattr(part, name) for part in parts]
@@ -89,9 +94,22 @@ def read_batch(
     return parts[0]._replace(
         **columns,
         golds=_agreed(chain.from_iterable(part.golds.items() for part in parts), kind, {}),
-        judged=all(part.judged for part in parts),
+        correctness=_same([part.correctness for part in parts]),
         unresolved=sum(part.unresolved for part in parts),
     )
+
+
+def _same(parts: Sequence[Correctness]) -> Correctness:
+    """Return the source of correctness of all ranks: the scores, if all of them are 0 or 1."""
+    sources = {part.source for part in parts}
+    if sources == {"scores"}:
+        return Correctness("scores", np.concatenate([part.of_scores for part in parts]))
+    if len(sources) > 1 and not sources <= {"", "scores"}:
+        raise ValueError(
+            "all ranks of the process group must have one source of correctness; got "
+            f"{', '.join(sorted(source or 'none' for source in sources))}"
+        )
+    return min(parts, key=lambda part: part.source)
 
 
 def _read(batch: Batch, kind: OutcomeKind, config: ExplorationConfig, known: Facts) -> Reading:
@@ -103,7 +121,7 @@ def _read(batch: Batch, kind: OutcomeKind, config: ExplorationConfig, known: Fac
         )
     key_of = {question_id: question_key(question_id) for question_id in dict.fromkeys(batch.question_ids)}
     correct = None if batch.correct is None else _verdicts(batch.correct, len(batch))
-    judged = batch.golds is not None or correct is not None or bool(config.is_correct)
+    correctness = batch.correctness(is_correct=bool(config.is_correct))
     golds = _agreed(zip(batch.question_ids, batch.golds or (), strict=False), kind, known.golds)
     gold_of = {question_id: known.golds.get(question_id) or golds.get(question_id, "") for question_id in key_of}
     if batch.golds is not None or any(gold_of.values()):
@@ -118,7 +136,7 @@ def _read(batch: Batch, kind: OutcomeKind, config: ExplorationConfig, known: Fac
         rewards=_numbers("rewards", batch.rewards, len(batch)),
         answers=outcomes.answers,
         golds=golds,
-        judged=judged,
+        correctness=correctness,
         unresolved=outcomes.unresolved,
     )
 

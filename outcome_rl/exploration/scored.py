@@ -24,7 +24,7 @@ from outcome_rl_kernels.loss.types import AnswerMaskMode
 class Scored:
     """N scored responses, in their original order; tensors are on the explorer's device, without gradient."""
 
-    correct: Tensor  # (N,) bool; False for a question without a gold, now or earlier, where `correct` is not given
+    correct: Tensor  # (N,) bool, see `Batch.correctness`; False for a question without a gold, now or earlier
     rewards: Tensor  # (N,) float32, or the floating dtype of the input
     keys: Tensor  # (N,) int64 outcome keys; NO_ANSWER = 0 without an answer
     counts: Tensor  # (N,) int64, how often the outcome was sampled for the question before this batch
@@ -37,7 +37,7 @@ class Scored:
     gated: Tensor | None  # (N,) bool, whether the curriculum gate leaves out the question; None without a gate
     answers: list[Outcome | None]  # N final answers with their character spans
     answer_mask_mode: AnswerMaskMode  # of the explorer's settings
-    judged: bool  # whether correctness is known, from golds or `correct`
+    judged: bool  # whether it is known which responses are correct, see `Batch.correctness`
     unresolved: int  # responses with a comparison or a function that failed, timed out or was not started in time
     history: dict[str, float]  # metrics of everything sampled so far, this batch included
 
@@ -77,8 +77,8 @@ class Scored:
         | `exploration/distinct_answers` | different answers so far, mean over the questions sampled so far |
         | `exploration/distinct_answers_unsolved` * | the same over those never answered correctly, if there are any |
 
-        A response without an answer counts as a response, but not as a different answer. Names with * need golds or
-        `correct`.
+        A response without an answer counts as a response, but not as a different answer. Names with * are
+        there if it is known which responses are correct, see `Batch.correctness`.
         """
         host = self.host
         columns = (host.correct, host.keys, host.counts, host.bonuses.double(), host.groups, host.successes)

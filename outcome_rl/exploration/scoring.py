@@ -90,7 +90,7 @@ def score_batch(
         gated=gated_N,
         answers=reading.answers,
         answer_mask_mode=config.answer_mask_mode,
-        judged=reading.judged,
+        judged=bool(reading.correctness.source),
         unresolved=reading.unresolved,
         history={},
     )

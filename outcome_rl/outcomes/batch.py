@@ -4,12 +4,23 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 Row = Mapping[str, Any]
+
+
+class Correctness(NamedTuple):
+    """The source that says which responses are correct."""
+
+    source: str  # "is_correct", "correct", "golds" or "scores"; empty: there is none
+    of_scores: NDArray[np.bool_] | None = None  # (N,), if the scores say it
+    unknown: str = ""  # without a source: why there is none, and what would be one
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +38,8 @@ class Batch:
         group_ids: ids that say which responses are normalised together, each group of one question. None makes one
             group of each question.
         correct: booleans that replace the comparison with the golds.
+        scores: numbers of the reward functions before weights and penalties, (N,), or (N, K) with a column for each
+            function; None takes the rewards. See `correctness`.
         outcome_keys: integers that name the outcomes, 0 for none, where `outcome="given"`: clusters of embeddings, or
             the classes of another model.
 
@@ -43,6 +56,7 @@ class Batch:
     rows: Sequence[Row] | None = None
     group_ids: Sequence[Hashable] | None = None
     correct: "Tensor | Sequence[bool] | None" = None
+    scores: "Tensor | Sequence[float] | Sequence[Sequence[float]] | None" = None
     outcome_keys: "Tensor | Sequence[int] | None" = None
 
     def __post_init__(self) -> None:
@@ -80,6 +94,44 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.question_ids)
+
+    def correctness(self, *, is_correct: bool = False) -> Correctness:
+        """Return the source that says which responses are correct: the first of these that is there.
+
+        1. the function `is_correct` of the settings;
+        2. the column `correct`;
+        3. the column `golds`;
+        4. the scores, if they are those of one function, and all of them are 0 or 1.
+
+        Other scores say nothing, because they may hold a penalty or a reward for the format.
+
+        Args:
+            is_correct: whether the settings have such a function.
+
+        Raises:
+            ValueError: the scores have another shape.
+        """
+        if is_correct:
+            return Correctness("is_correct")
+        for name in ("correct", "golds"):
+            if getattr(self, name) is not None:
+                return Correctness(name)
+        given: Any = self.rewards if self.scores is None else self.scores
+        if given is None:
+            why = "there are no rewards either"
+        else:
+            scores = np.asarray(given.tolist() if hasattr(given, "tolist") else list(given), np.float64)
+            if scores.shape[:1] != (len(self),) or scores.ndim > 2:
+                raise ValueError(f"scores must be {len(self)} numbers or rows of numbers; got shape {scores.shape}")
+            scores_NK = scores.reshape(len(self), -1) if len(self) else np.zeros((0, 1))
+            other = scores_NK[~np.isin(scores_NK, (0, 1))]
+            if scores_NK.shape[1] != 1:
+                why = f"the rewards are those of {scores_NK.shape[1]} functions"
+            elif other.size:
+                why = f"the rewards are not 0 and 1 alone, but also {other[0]:g}"
+            else:
+                return Correctness("scores", scores_NK[:, 0] == 1)
+        return Correctness("", unknown=f"there are no golds, and {why}. Pass golds, correct or is_correct")
 
     @property
     def examples(self) -> Sequence[Row]:

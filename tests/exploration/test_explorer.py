@@ -184,14 +184,25 @@ def test_verdicts_may_take_the_place_of_the_golds() -> None:
     assert explorer.questions() == {"q": (2, 2, 2), "r": (4, 2, 2)}
 
 
-def test_without_golds_outcomes_are_counted_and_nothing_is_judged() -> None:
-    explorer = Explorer(bonus="ucb")
-    scored = explorer.score(["q", "q"], [text(1), text(2)], None, [0.5, 0.25])
-    assert explorer.seen("q") == [("1", 1), ("2", 1)]
-    assert not scored.correct.any()
-    judged = {"outcomes/correct_rate", "outcomes/all_correct_groups", "exploration/solved_fraction"}
-    assert not judged & scored.metrics.keys()
-    assert scored.metrics["exploration/new_outcome_rate"] == 1
+def test_rewards_of_0_and_1_say_what_is_correct() -> None:
+    scored = Explorer(bonus="ucb_con").score(["q", "q"], [text(1), text(2)], None, [0.0, 1.0])
+    assert scored.correct.tolist() == [False, True]
+    assert scored.metrics["exploration/solved_fraction"] == 1
+
+
+def test_where_correctness_is_unknown_no_metric_is_made_up_and_no_run_ends() -> None:
+    explorer, later = Explorer(bonus="ucb"), Explorer(bonus="ucb_con")
+    with pytest.raises(ValueError, match=r"because bonus='ucb_con' requires.* also -0\.5"):
+        later.score(["q", "q"], [text(1), text(2)], None, [-0.5, 0.0])
+    later.score(["q", "q"], [text(1), text(2)], None, [1.0, 0.0])
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for one in (explorer, explorer, later):
+            scored = one.score(["q", "q"], [text(1), text(2)], None, [-0.5, 0.0])
+            assert not scored.correct.any()
+            assert not scored.metrics.keys() & {"outcomes/correct_rate", "exploration/solved_fraction"}
+    assert ["unknown which responses are correct" in str(one.message) for one in said] == [True, True]
+    assert explorer.seen("q") == [("1", 2), ("2", 2)]
 
 
 # --- the answer's tokens
@@ -356,7 +367,6 @@ def test_settings_go_over_the_configuration() -> None:
         ({"gold": ["1"] * 3}, "there is no column 'gold'; did you mean 'golds'"),
         ({"correct": [1, 0, 0]}, "correct must be 3 booleans"),
         ({"golds": None}, "golds or correct must be given, because"),
-        ({"golds": None, "rewards": [1.0, 0.0, 0.0]}, "because bonus='ucb_con' requires"),
         ({"scale": "mean"}, "scale must be one of"),
         ({name: [] for name in ("question_ids", "responses", "golds")}, "at least one"),
     ],

@@ -57,4 +57,4 @@ def test_other_numbers_are_refused(gate: list[float]) -> None:
 def test_a_gate_needs_to_know_what_is_correct() -> None:
     explorer = Explorer(gate=[8, 0, 0.9], bonus="ucb")
     with pytest.raises(ValueError, match=r"because gate=\[8, 0, 0.9\] requires correctness labels"):
-        explorer.score(["q"], [r"\boxed{1}"], None, [1.0])
+        explorer.score(["q"], [r"\boxed{1}"], None, [2.0])

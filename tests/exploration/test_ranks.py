@@ -56,10 +56,18 @@ def check_rank(rank: int) -> None:
         (new | {"golds": [str(rank)]}, ValueError, "golds must agree for a question: question 'new'"),
         (new | {"responses": [4 if rank else "4"]}, TypeError, "responses must be strings"),
         (new | {"rewards": [1.0] if rank else None}, ValueError, "rewards must be given on every rank"),
+        (new | {"golds": ["4"] if rank else None, "rewards": [0.5]}, ValueError, "one source of correctness"),
     ):
         with pytest.raises(error, match=message):
             explorer.score(**wrong)
     assert state(explorer) == state(alone)
+    alone, explorer = Explorer(), Explorer(process_group=dist.group.WORLD)
+    for rewards in ([1.0, 0.5], [1.0, 0.0]):  # unknown on both ranks, by the number of one
+        columns_of_rank = {"question_ids": ["new"], "responses": [str(rank)], "rewards": [rewards[rank]]}
+        scored = explorer.score(**columns_of_rank)
+        expected = alone.score(["new"] * 2, ["0", "1"], None, rewards)
+        assert scored.judged == expected.judged == (rewards[1] == 0)
+        assert columns(scored) == columns(expected)
     judged = Explorer(outcome=length, is_correct=refuse, process_group=dist.group.WORLD)
     with pytest.raises(Odd if rank == 1 else RuntimeError, match="7 in is_correct"):
         judged.score(["q"] * 2, ["a", "b"], rows=[{"refused": False}, {"refused": rank == 1}])

@@ -51,7 +51,7 @@ def test_majority_needs_no_gold() -> None:
     with pytest.raises(ValueError, match=r"because bonus='ucb_con' requires"):
         Explorer(adv_estimator="majority", bonus="ucb_con").score(["q"] * 4, responses, None)
     with pytest.raises(ValueError, match=r"because adv_estimator='pass_at_k\(k=2\)' requires"):
-        Explorer(adv_estimator="pass_at_k(k=2)").score(["q"] * 4, responses, None, [1.0, 0, 0, 0])
+        Explorer(adv_estimator="pass_at_k(k=2)").score(["q"] * 4, responses, None, [1.0, 0, 0, 0.5])
     with pytest.raises(ValueError, match="because adv_estimator without rewards requires"):
         Explorer(adv_estimator="rloo", bonus="none").score(["q"] * 4, responses, None)
 
