@@ -205,7 +205,7 @@ def measure_step(folder: Path, rounds: int) -> dict[str, dict[str, float]]:
 
 
 def tables(figures: dict[str, Any]) -> dict[str, str]:
-    """Return the tables in Markdown, by the name of their marks in docs/outcome-measurements.md."""
+    """Return the tables in Markdown, by the name of their marks in bench/results/outcomes.md."""
     pairs = ["| grader | agreement | called equal, are not | called different, are equal |", "|---|---|---|---|"]
     for name, row in sorted(figures["pairs"].items(), key=lambda item: -item[1]["agreement"]):
         pairs.append(f"| {name} | {row['agreement']:.1%} | {row['false_positives']} | {row['false_negatives']} |")

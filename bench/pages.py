@@ -75,7 +75,7 @@ def pages() -> dict[Path, str]:
             "loss": long,
             "vllm-step": measured_block(vllm_step.table, read(RESULTS / "vllm-step.json")),
         },
-        "docs/claims.md": claims_blocks(),
+        "experiments/claims.md": claims_blocks(),
         "experiments/paper/README.md": {
             "bonuses": frontier.metrics_table(Results(read(BONUSES))),
             "decided-count": levels.decided_count(),
@@ -105,7 +105,7 @@ def pages() -> dict[Path, str]:
         },
         "experiments/sampled/README.md": {"rows": sampled_study.rows_table()},
         "docs/outcomes.md": {"spellings": f"{rules.spelling_table()}\n"},
-        "docs/outcome-measurements.md": {
+        "bench/results/outcomes.md": {
             name: f"{table}\n" for name, table in outcomes.tables(read(RESULTS / "outcomes.json")["figures"]).items()
         }
         | {

@@ -80,7 +80,8 @@ def _preamble(records: dict[str, Any]) -> str:
     left_out = f"**Not finished, and left out** (rule table, base policy, split): {names}.\n\n" if names else ""
     last = plan.get("final_evaluations", 1)
     final = ' "Last" and "final" are the last checkpoint'
-    final += f"; the plan had fixed the mean of the last {last} evaluations (docs/claims.md)." if last > 1 else "."
+    planned = f"the plan had fixed the mean of the last {last} evaluations (experiments/claims.md)"
+    final += f"; {planned}." if last > 1 else "."
     part = "" if seeds == len(PLANS[plan["name"]].seeds) else f" --seeds {seeds}"
     return f"""\
 Song, Kempe, Munos, *Outcome-based Exploration for LLM Reasoning* (arXiv:2509.06941), on dialect arithmetic with a
