@@ -124,10 +124,9 @@ def evaluate(
 ) -> None:
     """Sample a saved model on problems and report pass@k, best@k and diff@k.
 
-    A checkpoint is sampled with the settings that it was trained with, on all test data of its run
-    (`data.val_max_samples` is ignored), or on --data. `rollout.val_kwargs.n` samples per problem go to
-    DIR/<data set>.jsonl, which `outcome-rl analyze` reads, and the metrics to DIR/summary.json. The same call continues
-    a call that was stopped.
+    A checkpoint is sampled with the settings that it was trained with, on the test data of its run or on --data.
+    `rollout.val_kwargs.n` samples per problem go to DIR/<data set>.jsonl, which `outcome-rl analyze` reads, and the
+    metrics to DIR/summary.json. The same call continues a call that was stopped.
 
     pass@k: probability that one of k samples is correct; best@k: the same, drawn with replacement, as verl logs it;
     diff@k: expected number of different answers in k samples.

@@ -54,7 +54,8 @@ def training_steps(report: Report) -> Figures:
     from outcome_rl.grpo.trainer import Trainer
 
     steps, found, seconds = 2 if DRY else 10, Counter[str](), []
-    small = ["data.train_batch_size=4", "data.train_max_samples=8", "data.val_max_samples=2", "rollout.n=4"]
+    small = ["data.train_batch_size=4", "data.train_files=toy:train[:8]", "data.val_files=toy:validation[:2]"]
+    small += ["data.test_files=toy:test[:2]", "rollout.n=4"]
     with tempfile.TemporaryDirectory() as folder:
         settings = [f"model.device={DEVICE.type}", f"trainer.default_local_dir={folder}", *(small if DRY else [])]
         settings += ["trainer.test_freq=-1", f"trainer.save_freq={steps}", "trainer.logger=[]"]

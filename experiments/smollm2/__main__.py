@@ -34,12 +34,10 @@ METHODS = {
 # A run of the machinery in minutes.
 SHORT = {
     "model.path": SHORT_POLICY,
-    "data.train_files": SHORT_POLICY / "train.jsonl",
-    "data.val_files": SHORT_POLICY / "validation.jsonl",
-    "data.test_files": SHORT_POLICY / "test.jsonl",
+    "data.train_files": SHORT_POLICY / "train.jsonl[:8]",
+    "data.val_files": SHORT_POLICY / "validation.jsonl[:4]",
+    "data.test_files": SHORT_POLICY / "test.jsonl[:4]",
     "data.train_batch_size": 4,
-    "data.train_max_samples": 8,
-    "data.val_max_samples": 4,
     "rollout.n": 4,
     "rollout.val_kwargs.n": 4,
     "trainer.total_training_steps": 5,

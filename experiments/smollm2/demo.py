@@ -56,8 +56,9 @@ def train_and_sample(method: str, steps: int) -> int:
     if log is not None:
         print(f"{method} trains beside it and writes to {log}")
     trained = outcome_rl(["train", "--config", str(CONFIG), *settings], log)
+    test = str(POLICY / "test.jsonl")  # all of it
     return trained or outcome_rl(
-        ["eval", str(RUNS / method), "data.val_max_samples=-1", "--out", str(RUNS / f"{method}-samples")], log
+        ["eval", str(RUNS / method), "--data", test, "--out", str(RUNS / f"{method}-samples")], log
     )
 
 

@@ -124,7 +124,7 @@ def _coverage(samples: Path) -> Measures:
 
 
 def _sampling(start: Path, name: str, unit: int) -> TrainConfig:
-    overrides = ["model.dtype=float32", f"trainer.seed={unit}", "data.val_max_samples=-1"]  # CONFIG limits it to 32
+    overrides = ["model.dtype=float32", f"trainer.seed={unit}"]
     return sampling_config(str(start), [str(start / f"{name}.jsonl")], str(CONFIG), overrides)
 
 

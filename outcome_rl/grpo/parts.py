@@ -138,12 +138,7 @@ def build(config: TrainConfig, announce: Callable[[str], None] = lambda phase: N
         announce(f"loading the model {model.path}")
         policy = _load_policy(model, config.actor)
         train_set = tokenize(problems, policy.tokenizer, config.data)
-        order = BatchOrder(
-            len(train_set.problems),
-            config.data.train_batch_size,
-            shuffle=config.data.shuffle,
-            seed=config.trainer.seed,
-        )
+        order = BatchOrder(len(train_set.problems), config.data.train_batch_size, config.trainer.seed)
         total_steps = config.total_steps(order.steps_per_epoch)
         plan = EvaluationPlan(
             config.data, config.trainer.test_freq, policy.tokenizer, needs_answers=config.needs_answers

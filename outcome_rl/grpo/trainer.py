@@ -53,7 +53,7 @@ class Trainer:
         with collect_signals() as received:
             self.display.begin(self.parts.total_steps, self.parts.state.step)
             self.display.say(self._headline())
-            if "toy:train" in self.parts.config.data.train_files:
+            if any(source.startswith("toy:") for source in self.parts.config.data.train_files):
                 self.display.say(ABOUT)
             self._steps(received)
 

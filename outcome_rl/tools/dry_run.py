@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from outcome_rl.files.rows import SUFFIXES
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import TrainConfig
-from outcome_rl.grpo.data.problems import BatchOrder, load_problems
+from outcome_rl.grpo.data.problems import BatchOrder, load_problems, split_slice
 from outcome_rl.grpo.data.prompts import tokenize
 from outcome_rl.grpo.data.reward import RewardFunction
 from outcome_rl.grpo.model.dtype import with_dtype
@@ -38,7 +38,7 @@ def steps_per_epoch(config: TrainConfig) -> int | None:
         return None
     if config.data.overlong_prompts == "filter":
         problems = tokenize(problems, _tokenizer(config), config.data)
-    return BatchOrder(len(problems.problems), config.data.train_batch_size, shuffle=False, seed=0).steps_per_epoch
+    return BatchOrder(len(problems.problems), config.data.train_batch_size, seed=0).steps_per_epoch
 
 
 def _local_problems(config: TrainConfig) -> ProblemSet | None:
@@ -120,7 +120,7 @@ def _check_data(config: TrainConfig) -> None:
     check_context(shape, plan.longest_prompt(train_set), data.max_response_length)
     checkpoint, _ = find_run(config)
     if local == data and checkpoint is not None:
-        order = BatchOrder(len(train_set.problems), data.train_batch_size, shuffle=False, seed=0)
+        order = BatchOrder(len(train_set.problems), data.train_batch_size, seed=0)
         saved = read_state(checkpoint)
         with config.exploration.matcher() as matcher:
             config = replace(config, model=with_dtype(config.model, saved["identity"].get("model.dtype")))
@@ -158,6 +158,7 @@ def describe(config: TrainConfig) -> Iterator[str]:
 
 
 def _is_local(source: str) -> bool:
+    source, _ = split_slice(source)
     name = source.partition("@")[0].partition(":")[0]
     # Without a split it is no data set of the hub: reading it says so.
     return name == "toy" or source.endswith(SUFFIXES) or Path(name).is_dir() or "@" not in source

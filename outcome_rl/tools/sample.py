@@ -63,7 +63,7 @@ def sampling_config(
     given = json.dumps(list(sources), ensure_ascii=False)
     fixed = [f"model.path={path}", "trainer.experiment_name=samples", "rollout.free_cache_engine=false"]
     if sources:  # all of them, whatever part of its validation data a run was watched on
-        fixed += [f"data.train_files={given}", f"data.test_files={given}", "data.val_max_samples=-1"]
+        fixed += [f"data.train_files={given}", f"data.test_files={given}"]
     elif start is None:
         raise ValueError(f"{model} is not the checkpoint of a run, so it names no test data: give --data")
     config = load_config(start, [*fixed, *overrides], trusted=start != trained_with)

@@ -12,8 +12,8 @@ from outcome_rl import cli
 
 SETTINGS = (
     "data.train_batch_size=4",
-    "data.train_max_samples=16",
-    "data.val_max_samples=2",
+    "data.train_files=toy:train[:16]",
+    "data.val_files=toy:validation[:2]",
     "data.test_files=[]",
     "rollout.n=2",
     "rollout.val_kwargs.n=2",

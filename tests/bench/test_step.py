@@ -18,7 +18,8 @@ from outcome_rl.grpo.trainer import Trainer
 from outcome_rl.grpo.types import Problem, Rollout, Sample
 from outcome_rl.outcomes.extraction.response import extract_answer
 
-SMALL = ["data.train_batch_size=4", "data.train_max_samples=8", "data.val_max_samples=2", "rollout.n=4"]
+SMALL = ["data.train_batch_size=4", "data.train_files=toy:train[:8]", "data.val_files=toy:validation[:2]"]
+SMALL += ["data.test_files=toy:test[:2]", "rollout.n=4"]
 CPU = torch.device("cpu")
 
 

@@ -38,7 +38,8 @@ def test_a_run_stopped_twice_equals_an_uninterrupted_one(
     """SIGKILL between checkpoints, then Ctrl-C, then to the end, each in a fresh process. Answers are compared by
     processes of math-verify, which a signal to the process group must not reach."""
     longer = [
-        "trainer.total_training_steps=12", "trainer.save_freq=3", "trainer.test_freq=-1", "data.val_max_samples=2",
+        "trainer.total_training_steps=12", "trainer.save_freq=3", "trainer.test_freq=-1",
+        "data.val_files=toy:validation[:2]", "data.test_files=toy:test[:2]",
         "exploration.equivalence=math_verify", "exploration.workers=1",
     ]  # fmt: skip
     config = small_config(tmp_path / "whole", *longer)

@@ -16,8 +16,9 @@ from outcome_rl.toy import DialectTask
 
 SMALL = (
     "data.train_batch_size=8",
-    "data.train_max_samples=16",
-    "data.val_max_samples=8",
+    "data.train_files=toy:train[:16]",
+    "data.val_files=toy:validation[:8]",
+    "data.test_files=toy:test[:8]",
     "rollout.n=4",
     "rollout.val_kwargs.n=4",
     "trainer.total_training_steps=6",
@@ -77,7 +78,8 @@ def split() -> list[str]:
     on, and dynamic sampling, for which all must know what all have found."""
     return [
         "actor.ppo_micro_batch_size_per_gpu=4",
-        "data.val_max_samples=5",
+        "data.val_files=toy:validation[:5]",
+        "data.test_files=toy:test[:5]",
         "algorithm.filter_groups.enable=true",
         "algorithm.filter_groups.max_num_gen_batches=2",
     ]

@@ -27,8 +27,9 @@ from outcome_rl.grpo.run.checkpoint import latest_checkpoint
 
 STEPS = 6
 FIXED = (
-    "data.train_max_samples=32",
-    "data.val_max_samples=4",
+    "data.train_files=toy:train[:32]",
+    "data.val_files=toy:validation[:4]",
+    "data.test_files=toy:test[:4]",
     "rollout.val_kwargs.n=2",
     "exploration.workers=1",
     f"trainer.total_training_steps={STEPS}",

@@ -10,8 +10,9 @@ from outcome_rl.grpo.trainer import Trainer
 
 SMALL = [
     "data.train_batch_size=4",
-    "data.train_max_samples=8",
-    "data.val_max_samples=2",
+    "data.train_files=toy:train[:8]",
+    "data.val_files=toy:validation[:2]",
+    "data.test_files=toy:test[:2]",
     "rollout.n=4",
     "actor.ppo_micro_batch_size_per_gpu=8",
     "actor.optim.lr=1e-12",

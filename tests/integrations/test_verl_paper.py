@@ -67,8 +67,8 @@ def test_the_reward_compares_final_answers(response: str, gold: str, score: floa
 
 
 def test_rows_of_verl_hold_the_problems_of_the_trainer() -> None:
-    data = load_config("toy", ["data.prompt_template=Solve: {problem}", "data.train_max_samples=3"]).data
-    found = runpy.run_path(str(FOLDER / "prepare.py"))["rows"](["toy:train"], data, training=True)
+    data = load_config("toy", ["data.prompt_template=Solve: {problem}"]).data
+    found = runpy.run_path(str(FOLDER / "prepare.py"))["rows"](["toy:train[:3]"], data, training=True)
     assert len(found) == 3
     assert len({row["extra_info"]["index"] for row in found}) == 3
     assert found[0]["prompt"][0]["content"].startswith("Solve: ")

@@ -10,7 +10,7 @@ from command_line import Result, invoke
 from outcome_rl import cli
 from outcome_rl.analyze import analyze_file
 
-TWO_SETS = ("--data", "toy:test", "--data", "toy:validation", "data.val_max_samples=8", "rollout.val_kwargs.n=8")
+TWO_SETS = ("--data", "toy:test[:8]", "--data", "toy:validation[:8]", "rollout.val_kwargs.n=8")
 
 
 def evaluate(*arguments: object) -> Result:
@@ -39,8 +39,8 @@ def test_the_figures_are_those_of_analyze(evaluated: tuple[Path, Result]) -> Non
 
 
 def test_problems_that_no_sample_solves_are_training_data(tmp_path: Path) -> None:
-    few = ("rollout.val_kwargs.n=4", "data.val_max_samples=8")
-    result = evaluate("toy", "--data", "toy:train", *few, "--out", tmp_path / "out", "--hard", tmp_path / "hard.jsonl")
+    few = ("--data", "toy:train[:8]", "rollout.val_kwargs.n=4")
+    result = evaluate("toy", *few, "--out", tmp_path / "out", "--hard", tmp_path / "hard.jsonl")
     assert result.exit_code == 0, result.output
     hard = [json.loads(line) for line in (tmp_path / "hard.jsonl").read_text().splitlines()]
     questions = analyze_file(tmp_path / "out" / "toy-train.jsonl").questions
@@ -83,7 +83,7 @@ def test_a_folder_is_claimed_by_samples_alone(tmp_path: Path) -> None:
 
 def test_the_toy_policy_has_its_own_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    result = evaluate("toy", "rollout.val_kwargs.n=4", "data.val_max_samples=4")
+    result = evaluate("toy", "--data", "toy:test[:4]", "rollout.val_kwargs.n=4")
     assert result.exit_code == 0, result.output
     assert (tmp_path / "evals" / "toy" / "toy-test.jsonl").is_file()
     assert "average" not in result.stdout
@@ -91,7 +91,7 @@ def test_the_toy_policy_has_its_own_settings(tmp_path: Path, monkeypatch: pytest
 
 def test_outcome_functions_get_the_rows_of_the_data(tmp_path: Path) -> None:
     own = ("exploration.outcome=outcome_functions:length", "exploration.is_correct=outcome_functions:knows_its_problem")
-    result = evaluate("toy", *own, "rollout.val_kwargs.n=4", "data.val_max_samples=4", "--out", tmp_path / "out")
+    result = evaluate("toy", *own, "--data", "toy:test[:4]", "rollout.val_kwargs.n=4", "--out", tmp_path / "out")
     assert result.exit_code == 0, result.output
     ((_, report),) = json.loads((tmp_path / "out" / "summary.json").read_text())["reports"].items()
     assert report["outcome_rule"] == "function/outcome_functions:length/1"

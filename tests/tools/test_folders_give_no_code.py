@@ -23,7 +23,8 @@ from outcome_rl.grpo.run.checkpoint import latest_checkpoint
 from outcome_rl.tools.sample import sampling_config
 from outcome_rl_kernels.settings import Setting, settings_of
 
-SMALL = {"data.val_max_samples": 1, "data.test_files": [], "data.max_response_length": 4, "rollout.val_kwargs.n": 1}
+SMALL = {"data.val_files": ["toy:validation[:1]"], "data.test_files": [], "data.max_response_length": 4}
+SMALL |= {"rollout.val_kwargs.n": 1}
 COMMANDS = {
     "eval": ("--out", "out"),
     "export": ("out",),

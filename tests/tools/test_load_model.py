@@ -29,7 +29,7 @@ def run(small_config: MakeConfig, tmp_path_factory: pytest.TempPathFactory) -> P
     """The folder of a run of two steps from a base model in a folder beside it, in float32 as it is published."""
     folder = tmp_path_factory.mktemp("lora")
     Policy.load(ModelConfig(path="toy", device="cpu", dtype="float32")).save(folder / "base")
-    short = ("trainer.total_training_steps=2", "data.val_max_samples=2", "model.device=cpu", "model.dtype=bfloat16")
+    short = ("trainer.total_training_steps=2", "model.device=cpu", "model.dtype=bfloat16")
     config = small_config(folder, f"model.path={folder / 'base'}", *short, *LORA)
     train(config)
     return config.run_dir
@@ -76,11 +76,11 @@ def test_bfloat16_loses_what_the_adapters_changed(run: Path, newest: Path, train
 def test_samples_come_from_the_trained_policy(
     dtype: str, named: Callable[[Path], Path], run: Path, newest: Path, trained: Policy, tmp_path: Path
 ) -> None:
-    config = sampling_config(str(named(run)), ["toy:test"], None, ["data.val_max_samples=2", f"model.dtype={dtype}"])
+    config = sampling_config(str(named(run)), ["toy:test[:2]"], None, [f"model.dtype={dtype}"])
     if dtype == "float32":
         trained.model.float()
     merged = Policy.load(ModelConfig(path=str(newest), device="cpu", dtype=config.model.dtype))
-    with open_sampler(config, [["toy:test"]], tmp_path, with_text=True) as (sampler, _):
+    with open_sampler(config, [["toy:test[:2]"]], tmp_path, with_text=True) as (sampler, _):
         found = logps(sampler.engine.policy)  # type: ignore[attr-defined]
     assert torch.equal(found, logps(trained))
     assert not torch.equal(found, logps(merged))

@@ -34,12 +34,12 @@ def ignore(done: int, total: int) -> None:
 @pytest.fixture(scope="module")
 def config() -> TrainConfig:
     # Four batches of the engine make a chunk of two questions with four samples each.
-    return load_config("toy", ["rollout.micro_batch_size=2", "data.max_response_length=12", "data.train_max_samples=7"])
+    return load_config("toy", ["rollout.micro_batch_size=2", "data.max_response_length=12"])
 
 
 @pytest.fixture(scope="module")
 def dataset(config: TrainConfig, shared_policy: Policy) -> ProblemSet:
-    return tokenize(load_problems(["toy:test"], config.data), shared_policy.tokenizer, config.data)
+    return tokenize(load_problems(["toy:test[:7]"], config.data), shared_policy.tokenizer, config.data)
 
 
 class Killed(BaseException):
@@ -132,10 +132,10 @@ def test_a_checkpoint_is_sampled_as_it_was_trained(finished: Path) -> None:
     assert config.model.path == str(finished / "checkpoints" / "global_step_6" / "model")
     assert config.rollout.val_kwargs == trained.rollout.val_kwargs
     assert config.data.max_response_length == trained.data.max_response_length
-    assert config.data.test_files == trained.data.test_files == ["toy:test"]
+    assert config.data.test_files == trained.data.test_files == ["toy:test[:8]"]
     other = sampling_config(str(finished), ["a,b.jsonl", "c😀.jsonl"], None, ["rollout.val_kwargs.n=9"])
     assert (other.data.test_files, other.rollout.val_kwargs.n) == (["a,b.jsonl", "c😀.jsonl"], 9)
-    assert sampling_config(str(finished), [], None, ["data.test_files=[]"]).data.test_files == ["toy:validation"]
+    assert sampling_config(str(finished), [], None, ["data.test_files=[]"]).data.test_files == ["toy:validation[:8]"]
 
 
 def test_a_checkpoint_has_its_settings_under_other_names(
@@ -161,14 +161,6 @@ def test_problems_are_named_once(finished: Path) -> None:
 def test_settings_of_training_samples_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match=rf"^rollout\.{name}=1 is about .* set rollout\.val_kwargs\.{name}=1$"):
         sampling_config("toy", [], None, [f"rollout.{name}=1"])
-
-
-def test_data_that_are_named_are_sampled_whole(finished: Path) -> None:
-    """The limit of a run is for the curve over its training."""
-    assert load_config(finished / "config.yaml").data.val_max_samples > 0
-    assert sampling_config(str(finished), ["toy:train"]).data.val_max_samples == -1
-    limited = sampling_config(str(finished), ["toy:train"], None, ["data.val_max_samples=5"])
-    assert limited.data.val_max_samples == 5
 
 
 def test_settings_of_training_are_no_obstacle_to_samples(finished: Path) -> None:
@@ -202,8 +194,8 @@ def test_problems_must_be_named() -> None:
 @pytest.fixture(scope="module")
 def claimed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("claimed")
-    config = sampling_config("toy", ["toy:test"], None, ["data.val_max_samples=2"])
-    with open_sampler(config, [["toy:test"]], out, with_text=True, k=8):
+    config = sampling_config("toy", ["toy:test[:2]"])
+    with open_sampler(config, [["toy:test[:2]"]], out, with_text=True, k=8):
         pass
     return out
 
@@ -213,25 +205,35 @@ def claimed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ("rollout.val_kwargs.temperature=0.5", {"k": 8}, r"rollout\.val_kwargs\.temperature: 1\.0 before, 0\.5 now"),
         ("trainer.seed=1", {"k": 8}, r"trainer\.seed: 0 before, 1 now"),
-        ("data.val_max_samples=3", {"k": 8}, r"problems of toy:test: '.*' before, '.*' now"),
         ("rollout.val_kwargs.n=32", {"k": 9}, r"k: 8 before, 9 now\. Restore .*, or choose another --out"),
     ],
 )
-def test_other_samples_are_not_added(override: str, more: dict[str, Any], message: str, claimed: Path) -> None:
-    config = sampling_config("toy", ["toy:test"], None, ["data.val_max_samples=2", override])
+def test_samples_by_other_settings_are_not_added(
+    override: str, more: dict[str, Any], message: str, claimed: Path
+) -> None:
+    config = sampling_config("toy", ["toy:test[:2]"], None, [override])
     with (
         pytest.raises(ValueError, match=message),
-        open_sampler(config, [["toy:test"]], claimed, with_text=True, **more),
+        open_sampler(config, [["toy:test[:2]"]], claimed, with_text=True, **more),
+    ):
+        pass
+
+
+def test_samples_of_other_problems_are_not_added(claimed: Path) -> None:
+    other = "toy:test[:3]"
+    with (
+        pytest.raises(ValueError, match=r"problems of toy:test: '.*' before, '.*' now"),
+        open_sampler(sampling_config("toy", [other]), [[other]], claimed, with_text=True, k=8),
     ):
         pass
 
 
 def test_one_process_per_folder(claimed: Path) -> None:
-    config = sampling_config("toy", ["toy:test"], None, ["data.val_max_samples=2"])
+    config = sampling_config("toy", ["toy:test[:2]"])
     with (
-        open_sampler(config, [["toy:test"]], claimed, with_text=True, k=8),
+        open_sampler(config, [["toy:test[:2]"]], claimed, with_text=True, k=8),
         pytest.raises(ValueError, match=r"another process works in .* or --out"),
-        open_sampler(config, [["toy:test"]], claimed, with_text=True, k=8),
+        open_sampler(config, [["toy:test[:2]"]], claimed, with_text=True, k=8),
     ):
         pass
 
@@ -239,14 +241,14 @@ def test_one_process_per_folder(claimed: Path) -> None:
 def test_samples_of_other_weights_at_the_same_path_are_refused(finished: Path, tmp_path: Path) -> None:
     first, second = (finished / "checkpoints" / f"global_step_{step}" / "model" for step in (4, 6))
     model = shutil.copytree(first, tmp_path / "model")
-    config = sampling_config(str(model), ["toy:test"], None, ["data.val_max_samples=2"])
+    config = sampling_config(str(model), ["toy:test[:2]"])
     for _ in range(2):
-        with open_sampler(config, [["toy:test"]], tmp_path / "out", with_text=True):
+        with open_sampler(config, [["toy:test[:2]"]], tmp_path / "out", with_text=True):
             pass
     shutil.copytree(second, model, dirs_exist_ok=True)
     with (
         pytest.raises(ValueError, match=r"weights: .*choose another --out"),
-        open_sampler(config, [["toy:test"]], tmp_path / "out", with_text=True),
+        open_sampler(config, [["toy:test[:2]"]], tmp_path / "out", with_text=True),
     ):
         pass
 

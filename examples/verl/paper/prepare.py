@@ -7,7 +7,6 @@ pip install '/path/to/outcome_rl[train]'
 python prepare.py
 """
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +44,7 @@ def main() -> None:
         Dataset.from_list(found).to_parquet(FOLDER / f"{name}.parquet")
     for source in data.val_files:
         name = source.partition("@")[0].rpartition("/")[2].lower()
-        found = rows([source], replace(data, val_max_samples=-1), training=False)
+        found = rows([source], data, training=False)
         Dataset.from_list(found).to_parquet(FOLDER / f"{name}.parquet")
 
 

@@ -23,6 +23,11 @@ _MAX_VALUES = 100_000  # of a file
 
 # Settings and sections that were removed or renamed, under their dotted names -> what to write in their place.
 RETIRED: dict[str, str] = {
+    "data.empty_answers": "nothing; problems with an empty answer are left out, with a warning",
+    "data.max_samples_seed": "a file of the problems that you drew",
+    "data.shuffle": "nothing; every epoch has an order of its own, by trainer.seed",
+    "data.train_max_samples": "a slice in data.train_files, such as problems.jsonl[:1000]",
+    "data.val_max_samples": "a slice in data.val_files and data.test_files, such as problems.jsonl[:100]",
     "rollout.overlap": "nothing; a batch is sampled by the policy that it updates",
     "rollout.servers": "nothing; the engine is in the trainer's process, and verl or prime-rl use several machines",
     "trainer.entropy_freq": "nothing; entropies are reported at the first step and every tenth",

@@ -60,14 +60,14 @@ class ModelConfig:
 @dataclass(frozen=True)
 class DataConfig:
     """Problems, from files that `outcome_rl.files.rows` reads, "toy:train|validation|test", or Hugging Face datasets
-    "name[:config]@split".
+    "name[:config]@split". Each may end with a slice of its rows, such as [:32].
     """
 
     train_files: list[str] = setting(
         [],
         'Training problems: .jsonl, .json, .parquet or .gz files, "toy:SPLIT", "module:function" or '
         '"path.py:function", with "?TEXT" for an argument, that returns rows, or Hugging Face datasets '
-        '"NAME[:CONFIG]@SPLIT".',
+        '"NAME[:CONFIG]@SPLIT". A slice of the rows may follow, such as [:1000].',
         affects_results=False,  # files may move: a checkpoint holds a fingerprint of their contents
     )
     val_files: list[str] = setting(
@@ -77,17 +77,6 @@ class DataConfig:
         [],
         "Test problems, evaluated before the first and after the last step, to compare base and trained policy.",
         affects_results=False,
-    )
-    train_max_samples: int = setting(
-        -1, "Use only this many training problems, see data.max_samples_seed; -1 uses all.", ge=1, also=-1
-    )
-    val_max_samples: int = setting(-1, "The same limit for each validation and test source.", ge=1, also=-1)
-    max_samples_seed: int | None = setting(
-        None, "Draw limited problems at random with this seed; null takes the first ones.", ge=0
-    )
-    empty_answers: Literal["refuse", "drop"] = setting(
-        "refuse",
-        "Problems whose gold answer is empty: raise an error that names the first, or drop them and log the count.",
     )
     id_key: str = setting(
         "",
@@ -118,7 +107,6 @@ class DataConfig:
         "error", "Treatment of longer prompts: stop with an error, or leave them out and report their number."
     )
     max_response_length: int = setting(4096, "Largest response length, in tokens; longer responses are cut off.", gt=0)
-    shuffle: bool = setting(True, "Shuffle the questions, in a new order every epoch.")
 
     @property
     def max_length(self) -> int:

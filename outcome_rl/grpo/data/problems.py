@@ -3,7 +3,9 @@
 import hashlib
 import json
 import logging
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,6 +16,7 @@ from outcome_rl.files.rows import (
     ID_COLUMNS,
     PROMPT_COLUMNS,
     SUFFIXES,
+    as_text,
     filled_text,
     find,
     first_field,
@@ -29,6 +32,7 @@ from outcome_rl.user_functions import load_function
 logger = logging.getLogger(__name__)
 
 SHOWN = 5  # problems in a warning
+_SLICE = re.compile(r"(.*)\[(\d*):(\d*)\]")
 
 
 def load_problems(
@@ -38,10 +42,11 @@ def load_problems(
 
     Args:
         sources: files, "toy:SPLIT", functions or Hugging Face datasets, see `DataConfig`.
-        config: column names, and the number of problems to use.
-        training: False, for validation and test problems, takes their limit, and lets rows that lack a column named by
-            `config` use the usual names.
-        needs_answers: False lets rows lack a gold answer, which is then empty.
+        config: column names.
+        training: False, for validation and test problems, lets rows that lack a column named by `config` use the usual
+            names.
+        needs_answers: False lets rows lack a gold answer, which is then empty. Otherwise a row with an empty answer is
+            left out, with a warning; one without the column is an error.
 
     Raises:
         FileNotFoundError: a file does not exist.
@@ -56,11 +61,10 @@ def load_problems(
     seen_at: dict[str, str] = {}
     for source in sources:
         for where, row in _rows(source):
-            drops = needs_answers and config.empty_answers == "drop"
-            if drops and _is_empty(_answer(row, config, where, training)[1]):
+            problem, id_source = _problem(row, config, where, training, needs_answers)
+            if needs_answers and not problem.answer:
                 dropped.append(where)
                 continue
-            problem, id_source = _problem(row, config, where, training, needs_answers)
             id_sources[id_source] = None
             known = problems.setdefault(problem.id, problem)
             if known != problem:
@@ -85,10 +89,9 @@ def load_problems(
             len(repeated),
             _some(other_columns),
         )
-    limit = config.train_max_samples if training else config.val_max_samples
-    used = _limited(tuple(problems.values()), limit, config.max_samples_seed)
+    used = tuple(problems.values())
     if not used:
-        raise ValueError(f"{', '.join(sources)}: no problems")
+        raise ValueError(f"{', '.join(sources)}: no problems{' with an answer' if dropped else ''}")
     if training:
         _warn_of_split_counts(used)
     contents = [(p.id, p.problem, p.answer, p.messages)[: 4 if p.messages else 3] for p in used]
@@ -110,29 +113,32 @@ def _warn_of_split_counts(problems: Sequence[Problem]) -> None:
         )
 
 
-def _limited(problems: tuple[Problem, ...], count: int, seed: int | None) -> tuple[Problem, ...]:
-    """At most `count` problems in their order: a uniform draw with the seed, or the first ones without one."""
-    if not 0 <= count < len(problems):
-        return problems
-    if seed is None:
-        return problems[:count]
-    generator = torch.Generator().manual_seed(derive_seed(seed, "problems"))
-    drawn = torch.randperm(len(problems), generator=generator)[:count]
-    return tuple(problems[index] for index in sorted(drawn.tolist()))
-
-
 def set_name(sources: Sequence[str]) -> str:
     """Return the name of the problems of these sources in the run's files."""
     return "+".join(_short(source).replace("?", "-").replace("&", "-") for source in sources)
 
 
 def _short(source: str) -> str:
-    """Return a source without its folder and, if it is a file, its suffix: a hub's `s1K-1.1@train` has none."""
+    """Return a source without its folder, slice and, if it is a file, suffix: a hub's `s1K-1.1@train` has none."""
+    source, _ = split_slice(source)
     return Path(source.removesuffix(".gz")).stem if source.endswith(SUFFIXES) else Path(source).name
 
 
 def _rows(source: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield `(location, row)` for each row of a source; the location is for error messages."""
+    source, chosen = split_slice(source)
+    yield from islice(_every_row(source), chosen.start, chosen.stop)
+
+
+def split_slice(source: str) -> tuple[str, slice]:
+    """Split "problems.jsonl[:32]" or "toy:test[8:]" into source and slice; a hub data set keeps its own."""
+    match = _SLICE.fullmatch(source)
+    if match is None or "@" in match[1]:
+        return source, slice(None)
+    return match[1], slice(*(int(bound) if bound else None for bound in match.groups()[1:]))
+
+
+def _every_row(source: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     name, _, split = source.partition(":")
     function, marked, argument = source.partition("?")
     if name == "toy":
@@ -178,37 +184,31 @@ def _problem(
     ids = _columns(row, config.id_key, ID_COLUMNS, training)
     fix = "Set data.id_key to the name of its column; that of the problem's text will do"
     question_id, id_source = id_of_row(row, ids, where, fix)
-    name_of_answer, answer = _answer(row, config, where, training, needs_answers)
-    if needs_answers or not _is_empty(answer):
-        answer = "" if answer is None else answer  # null
-        answer = filled_text(answer, name_of_answer, "answer", where, ", or set data.empty_answers=drop")
     problem = Problem(
         id=question_id,
         problem=filled_text(messages[-1].content if messages else prompt, name, "prompt", where),
-        answer=answer or "",
+        answer=_answer(row, config, where, training, needs_answers),
         messages=messages,
         example=row,
     )
     return problem, id_source
 
 
-def _answer(
-    row: Mapping[str, Any], config: DataConfig, where: str, training: bool, is_needed: bool = True
-) -> tuple[str, Any]:
-    """Return the column of a row's gold answer, and its content."""
+def _answer(row: Mapping[str, Any], config: DataConfig, where: str, training: bool, is_needed: bool) -> str:
+    """Return a row's gold answer, "" where it is null or blank, or where none is needed and there is no column."""
     columns = _columns(row, config.answer_key, ANSWER_COLUMNS, training)
     if not is_needed and all(find(row, column) is None for column in columns):
-        return "", None
-    return first_field(row, columns, "answer", where, "Set data.answer_key to name the column", nullable=True)
+        return ""
+    fix = "Set data.answer_key to name the column"
+    name, answer = first_field(row, columns, "answer", where, fix, nullable=True)
+    if answer is None or (isinstance(answer, str) and not answer.strip()):
+        return ""
+    return as_text(answer, name, "answer", where)
 
 
 def _columns(row: Mapping[str, Any], key: str, usual: Sequence[str], training: bool) -> Sequence[str]:
     """Return the column that a setting names, or the usual ones."""
     return (key,) if key and (training or find(row, key) is not None) else usual
-
-
-def _is_empty(answer: Any) -> bool:
-    return answer is None or (isinstance(answer, str) and not answer.strip())
 
 
 def _some(places: Sequence[str]) -> str:
@@ -240,20 +240,18 @@ class BatchOrder:
     Every epoch has its own permutation; a remainder that fills no batch is left out, as in verl.
     """
 
-    def __init__(self, num_problems: int, batch_size: int, *, shuffle: bool, seed: int) -> None:
+    def __init__(self, num_problems: int, batch_size: int, seed: int) -> None:
         if batch_size > num_problems:
             raise ValueError(
                 f"data.train_batch_size must be at most the number of training problems, {num_problems}; "
                 f"got {batch_size}"
             )
-        self.num_problems, self.batch_size, self.shuffle, self.seed = num_problems, batch_size, shuffle, seed
+        self.num_problems, self.batch_size, self.seed = num_problems, batch_size, seed
         self.steps_per_epoch = num_problems // batch_size
 
     def batch(self, step: int) -> list[int]:
         """Return the indices of the problems of batch `step`, which starts at 1."""
         epoch, position = divmod(step - 1, self.steps_per_epoch)
-        order = torch.arange(self.num_problems)
-        if self.shuffle:
-            generator = torch.Generator().manual_seed(derive_seed(self.seed, "epoch", epoch))
-            order = torch.randperm(self.num_problems, generator=generator)
+        generator = torch.Generator().manual_seed(derive_seed(self.seed, "epoch", epoch))
+        order = torch.randperm(self.num_problems, generator=generator)
         return cast(list[int], order[position * self.batch_size : (position + 1) * self.batch_size].tolist())

@@ -19,10 +19,6 @@ def test_power_is_high_for_large_effects_and_the_level_for_none() -> None:
     assert sum(study.power(STUDY, row) > 0.5 for row in ROWS) >= 3
 
 
-def test_every_question_of_the_pool_is_sampled(base: Path) -> None:
-    assert hard._sampling(base, "pool", 0).data.val_max_samples == -1  # not the 32 of config.yaml
-
-
 def test_the_whole_plan_in_small(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(study, "make_model", lambda: None)

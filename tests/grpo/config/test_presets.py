@@ -87,18 +87,14 @@ BY_DATA = {
     # The card of this copy: 7,500 training problems.
     "easy": [
         ("2.1", "data.train_files", ["jeggers/competition_math:original@train"]),
-        ("2.1", "data.train_max_samples", -1),
         ("E", "exploration.baseline", 1.0),
     ],
     "medium": [
-        ("2.1", "data.train_files", ["open-r1/DAPO-Math-17k-Processed:en@train"]),
-        ("2.1", "data.train_max_samples", 3840),
-        ("2.1", "data.max_samples_seed", 0),  # a subsample, not the first
+        ("2.1", "data.train_files", ["open-r1/DAPO-Math-17k-Processed:en@train[:3840]"]),
         ("E", "exploration.baseline", 0.5),
     ],
     "hard": [
         ("2.1, B", "data.train_files", ["hard-easy.jsonl", "hard-medium.jsonl"]),
-        ("2.1, B", "data.train_max_samples", -1),
         ("silent", "exploration.baseline", 0.5),
     ],
 }

@@ -35,7 +35,7 @@ def test_defaults_fit() -> None:
 
 def test_only_settings_that_affect_results_identify_a_run() -> None:
     identity = load_config("toy").identity
-    assert {"actor.optim.lr", "rollout.n", "exploration.bonus", "trainer.seed", "data.val_max_samples"} <= set(identity)
+    assert {"actor.optim.lr", "rollout.n", "exploration.bonus", "trainer.seed", "data.id_key"} <= set(identity)
     assert {"trainer.save_freq", "model.device", "data.train_files"}.isdisjoint(identity)
     assert identity == {name: identity[name] for name in SETTINGS if name in identity}  # in the order of declaration
 

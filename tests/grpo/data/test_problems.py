@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +36,11 @@ def test_empty_answers_are_dropped_and_counted(
     """MATH has two solutions that end in an empty box."""
     rows = [row | {"answer": empty} if row["id"] in ("q1", "q3") else row for row in ROWS]
     source = write(tmp_path / "rows.jsonl", rows)
-    assert load(source, empty_answers="drop").problems == (PROBLEMS[0], PROBLEMS[2])
+    assert load(source).problems == (PROBLEMS[0], PROBLEMS[2])
     assert "2 problems" in caplog.text
     assert "row 2" in caplog.text
-    with pytest.raises(ValueError, match="row 2"):
-        load(source)
-    with pytest.raises(ValueError, match="no problems"):
-        load(write(tmp_path / "all.jsonl", rows[1:2]), empty_answers="drop")
+    with pytest.raises(ValueError, match="no problems with an answer"):
+        load(write(tmp_path / "all.jsonl", rows[1:2]))
 
 
 def test_every_format_gives_the_same_problems(tmp_path: Path) -> None:
@@ -95,7 +92,6 @@ def test_columns_can_be_named(tmp_path: Path) -> None:
     [
         ({"id": None}, r"row 3: field 'id' \(the id\) is null\. .*data\.id_key"),
         ({"problem": None}, r"row 3: field 'problem' \(the prompt\) is null.*data\.prompt_key"),
-        ({"answer": None}, r"row 3: field 'answer' \(the answer\) is empty.*data\.empty_answers=drop"),
         ({"problem": []}, r"row 3: problem must end with a message of the user; got \[\]"),
         ({"problem": ["1+1"]}, r"row 3: problem\[0\] must be a message of 'role' and 'content'.*got '1\+1'"),
         ({"problem": [{"role": "user", "content": ["1+1"]}]}, r"row 3: problem\[0\] must be .*both text"),
@@ -163,60 +159,42 @@ def test_the_fingerprint_is_of_the_content(tmp_path: Path) -> None:
     assert len(prints | {base}) == len(variants) + 1
 
 
-def test_max_samples_takes_the_first(tmp_path: Path) -> None:
-    source = write(tmp_path / "a.jsonl", ROWS)
-    assert load(source, train_max_samples=2).problems == PROBLEMS[:2]
-    assert load(source, train_max_samples=100).problems == PROBLEMS
-    limits = DataConfig(train_max_samples=1, val_max_samples=3)
-    assert load_problems([source], limits, training=False).problems == PROBLEMS[:3]
-
-
-def test_a_seed_draws_max_samples_at_random(tmp_path: Path) -> None:
-    """The same draw at every call, in the file's order, with every problem as likely as another."""
-    rows = [{"id": f"q{i}", "problem": f"{i}?", "answer": "0"} for i in range(20)]
-    source = write(tmp_path / "a.jsonl", rows)
-    every = load(source).problems
-    drawn = [load(source, max_samples_seed=seed, train_max_samples=5).problems for seed in range(200)]
-    assert drawn[3] == load(source, max_samples_seed=3, train_max_samples=5).problems
-    assert all(len(set(each)) == 5 and list(each) == sorted(each, key=every.index) for each in drawn)
-    times = Counter(problem for each in drawn for problem in each)
-    assert set(times) == set(every)
-    assert max(times.values()) < 50 + 5 * (50 * 0.75) ** 0.5
-    for count in (-1, 20, 100):
-        assert load(source, max_samples_seed=3, train_max_samples=count).problems == every
+@pytest.mark.parametrize(("rows", "kept"), [("[:2]", slice(2)), ("[1:3]", slice(1, 3)), ("[2:]", slice(2, None))])
+def test_a_source_may_end_with_a_slice(rows: str, kept: slice, tmp_path: Path) -> None:
+    found = load(write(tmp_path / "a.jsonl", ROWS) + rows)
+    assert (found.problems, found.name) == (PROBLEMS[kept], "a")
+    assert load(f"toy:test{rows}").problems == load("toy:test").problems[kept]
 
 
 sizes = st.integers(1, 40).flatmap(lambda total: st.tuples(st.just(total), st.integers(1, total)))
 
 
-@given(sizes, st.integers(0, 2**31), st.booleans())
-def test_an_epoch_takes_every_problem_at_most_once(size: tuple[int, int], seed: int, shuffle: bool) -> None:
+@given(sizes, st.integers(0, 2**31))
+def test_an_epoch_takes_every_problem_at_most_once(size: tuple[int, int], seed: int) -> None:
     total, batch = size
-    order = BatchOrder(total, batch, shuffle=shuffle, seed=seed)
+    order = BatchOrder(total, batch, seed)
     for epoch in range(3):
         steps = range(epoch * order.steps_per_epoch + 1, (epoch + 1) * order.steps_per_epoch + 1)
         taken = [index for step in steps for index in order.batch(step)]
         assert len(taken) == len(set(taken)) == total // batch * batch
         assert set(taken) <= set(range(total))
-        if not shuffle:
-            assert taken == sorted(taken)
 
 
 @given(sizes, st.lists(st.integers(1, 200), min_size=1, max_size=8))
 def test_a_batch_depends_on_seed_and_step_alone(size: tuple[int, int], steps: list[int]) -> None:
-    used = BatchOrder(*size, shuffle=True, seed=3)
+    used = BatchOrder(*size, seed=3)
     in_turn = [used.batch(step) for step in steps]
-    assert in_turn == [BatchOrder(*size, shuffle=True, seed=3).batch(step) for step in steps]
+    assert in_turn == [BatchOrder(*size, seed=3).batch(step) for step in steps]
 
 
 def test_seeds_and_epochs_give_other_orders() -> None:
-    orders = [BatchOrder(100, 100, shuffle=True, seed=seed).batch(epoch) for seed in (0, 1) for epoch in (1, 2)]
+    orders = [BatchOrder(100, 100, seed=seed).batch(epoch) for seed in (0, 1) for epoch in (1, 2)]
     assert len({tuple(order) for order in orders}) == 4
 
 
 def test_a_batch_larger_than_the_data_is_refused() -> None:
     with pytest.raises(ValueError, match=r"data\.train_batch_size must be at most .*, 4; got 5"):
-        BatchOrder(4, 5, shuffle=True, seed=0)
+        BatchOrder(4, 5, seed=0)
 
 
 CONVERSATION = (Message("system", "Answer in \\boxed{}."), Message("user", " 1+1? "))
@@ -297,6 +275,7 @@ def test_a_function_returns_rows(tmp_path: Path) -> None:
         (["simplescaling/s1K-1.1@train"], "s1K-1.1@train"),
         (["ds.v1@validation"], "ds.v1@validation"),
         (["a/tasks.py:rows?x?p=0.5&seed=1", "toy:test"], "tasks.py:rows-x-p=0.5-seed=1+toy:test"),
+        (["a/rows.jsonl.gz[:8]", "toy:test[4:]", "ds@train[:5%]"], "rows+toy:test+ds@train[:5%]"),
     ],
 )
 def test_names_of_sources(sources: list[str], name: str) -> None:

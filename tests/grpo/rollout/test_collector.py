@@ -47,6 +47,11 @@ class ScriptedEngine:
         raise NotImplementedError
 
 
+class InOrder(BatchOrder):
+    def batch(self, step: int) -> list[int]:
+        return [(2 * step - 2) % self.num_problems, (2 * step - 1) % self.num_problems]
+
+
 def rollout_of(policy: Policy, prompt: Sequence[int], text: str) -> Rollout:
     tokens = policy.tokenizer(text, add_special_tokens=False)["input_ids"]
     return Rollout.decoded(policy.tokenizer, prompt, [*tokens, policy.tokenizer.eos_token_id])
@@ -57,12 +62,13 @@ def make_collector(
     small_config: Callable[..., TrainConfig], tmp_path: Path, shared_policy: Policy
 ) -> Callable[..., Collector]:
     def make(*overrides: str) -> Collector:
-        config = small_config(tmp_path, "data.train_batch_size=2", "data.shuffle=false", *overrides)
+        config = small_config(tmp_path, "data.train_batch_size=2", *overrides)
         explorer = Explorer(config.exploration)
         prompts = tuple([i + 1] for i in range(len(PROBLEMS)))
         dataset = ProblemSet("scripted", PROBLEMS, "", prompts)
-        order = BatchOrder(len(PROBLEMS), 2, shuffle=False, seed=0)
-        return Collector(config, dataset, order, shared_policy, ScriptedEngine(shared_policy), explorer)
+        return Collector(
+            config, dataset, InOrder(len(PROBLEMS), 2, seed=0), shared_policy, ScriptedEngine(shared_policy), explorer
+        )
 
     return make
 
