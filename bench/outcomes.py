@@ -93,7 +93,7 @@ def measure_pairs(path: Path) -> dict[str, dict[str, float]]:
     expected = np.array([row["expected"] for row in rows])
     verdicts = {}
     for name, tolerance in ((OURS, True), (STRICT, False)):
-        with OutcomeMatcher(gold_tolerance=tolerance) as matcher:
+        with OutcomeMatcher(tolerant=tolerance) as matcher:
             ids = [str(i) for i in range(len(rows))]
             verdicts[name] = matcher.classify_answers(ids, predictions, golds).correct
     verdicts[KEYS] = np.array([equivalent(a, b) for a, b in zip(golds, predictions, strict=True)])

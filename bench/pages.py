@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench import decoding, loss_page, math_verify_suite, outcomes, rules, sampled, step, vllm_step
+from bench import decoding, loss_page, outcomes, rules, sampled, step, vllm_step
 from bench.gpu_parts import page as gpu_page
 from bench.result_file import measured_on
 from bench.step import OURS
@@ -111,7 +111,6 @@ def pages() -> dict[Path, str]:
         | {
             "generated": generated_block(read(RESULTS / "outcome-pairs.json")),
             "rules": f"{rules.table(read(RESULTS / 'outcome-rules.json')['figures'])}\n",
-            "suite": math_verify_suite.table(read(RESULTS / "math-verify-suite.json")["figures"]),
         },
     }
     found = {}

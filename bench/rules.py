@@ -117,15 +117,15 @@ def switched_off(changes: Iterable[Change]) -> Iterator[None]:
 def remembered_votes() -> Iterator[None]:
     """Ask math-verify about a pair once, however many rules are switched off."""
     votes: dict[tuple[str, str], Any] = {}
-    compare = MathVerifyPool.compare
+    vote = MathVerifyPool.vote
 
-    def remembering(pool: MathVerifyPool, pairs: Sequence[tuple[str, str]], *arguments: Any) -> Any:
+    def remembering(pool: MathVerifyPool, pairs: Sequence[tuple[str, str]], *arguments: Any, **named: Any) -> Any:
         pairs = list(pairs)
         if new := [pair for pair in dict.fromkeys(pairs) if pair not in votes]:
-            votes.update(zip(new, compare(pool, new, *arguments), strict=True))
+            votes.update(zip(new, vote(pool, new, *arguments, **named), strict=True))
         return [votes[pair] for pair in pairs]
 
-    with patch.object(MathVerifyPool, "compare", remembering):
+    with patch.object(MathVerifyPool, "vote", remembering):
         yield
 
 

@@ -9,24 +9,21 @@ Advantages are written where verifiers' trainers read them: per sampled token, o
 be normalised with the rewards, and each of the env's worker processes would keep separate counts. Call this function in
 the training process instead.
 
-`verify_boxed_math_answer` replaces verifiers' function. Equal keys decide first. math-verify decides the rest, in
-processes that are killed at the limit; the time for which a comparison waits behind others does not count.
+`verify_boxed_math_answer` replaces verifiers' function, by this library's grader; the time for which a vote of
+math-verify waits behind others does not count.
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.exploration.scored import Scored
 from outcome_rl.files.rows import filled_text
 from outcome_rl.integrations.adapter import check_mask_mode, means, score, validation
-from outcome_rl.isolation.grader import MAX_LOGGED_CHARS, MathVerifyPool
+from outcome_rl.isolation.grader import MAX_LOGGED_CHARS
 from outcome_rl.outcomes.answer_mask import Tokenizer, decode_completion
 from outcome_rl.outcomes.batch import Batch
-from outcome_rl.outcomes.keys import equivalent
-from outcome_rl.outcomes.matcher import can_vote
-from outcome_rl.outcomes.refutation import refuted
+from outcome_rl.outcomes.grading import grade, shared_pool
 from outcome_rl_kernels.advantages.groups import Scale
 
 if TYPE_CHECKING:
@@ -163,15 +160,18 @@ def _gold(trace: "Trace", answer_key: str) -> str:
     return filled_text(getattr(trace.task.data, answer_key), answer_key, "gold answer", f"task {trace.task.key}")
 
 
-def verify_boxed_math_answer(response: str | None, answer: str, *, timeout_seconds: float = 5) -> float:
-    """Return 1.0 if the last box of a response equals the gold answer, otherwise 0.0, as verifiers' function does.
+def verify_boxed_math_answer(
+    response: str | None, answer: str, *, tolerant: bool = True, timeout_seconds: float = 5
+) -> float:
+    """Return 1.0 if the last box of a response equals the gold answer, otherwise 0.0, in place of verifiers' function.
 
     Works in any thread.
 
     Args:
         response: text of the model. Only the part after `</think>` counts.
         answer: gold answer, in a box or without one.
-        timeout_seconds: time limit of the comparison.
+        tolerant: as for `outcome_rl.OutcomeMatcher`.
+        timeout_seconds: time limit of a vote of math-verify.
 
     Raises:
         RuntimeError: the comparison has no result, because a limit of time or memory was reached. verifiers then
@@ -182,23 +182,9 @@ def verify_boxed_math_answer(response: str | None, answer: str, *, timeout_secon
     if not response or ("<think>" in response and "</think>" not in response):
         return 0.0
     prediction = extract_boxed_answer(response.rsplit("</think>", 1)[-1], strict=True)
-    return _grade(extract_boxed_answer(answer, strict=True) or answer, prediction, timeout_seconds)
-
-
-@lru_cache(maxsize=8)
-def _pool(timeout_s: float) -> MathVerifyPool:
-    return MathVerifyPool(timeout_s=timeout_s)
-
-
-def _grade(gold: str, prediction: str, timeout_s: float) -> float:
-    if not gold.strip() or not prediction.strip():
-        return 0.0
-    # Keys only find equal answers, and math-verify decides all others, as in verifiers.
-    pair = gold.strip(), prediction.strip()
-    if equivalent(*pair) or not can_vote(*pair):
-        return float(equivalent(*pair))
-    (result,) = _pool(timeout_s).compare([pair])
-    if result not in ("equal", "different"):
+    pair = (extract_boxed_answer(answer, strict=True) or answer).strip(), prediction.strip()
+    verdict = grade([pair], shared_pool(), tolerant=tolerant, timeout_s=timeout_seconds)[pair]
+    if verdict not in ("equal", "different"):
         shown = " and ".join(repr(text[:MAX_LOGGED_CHARS]) for text in pair)
-        raise RuntimeError(f"math-verify has no result ({result}, limit {timeout_s} s) for {shown}")
-    return float(result == "equal" and not refuted(*pair))
+        raise RuntimeError(f"math-verify has no result ({verdict}, limit {timeout_seconds} s) for {shown}")
+    return float(verdict == "equal")

@@ -17,8 +17,10 @@ logger = logging.getLogger(__name__)
 
 Verdict = Literal["equal", "different", "timeout", "error", "cut"]
 Pair = tuple[str, str]
+Progress = Callable[[int, int], None]
 
 MAX_CACHED_PAIRS = 1 << 18
+MAX_FAILED_PAIRS = 1 << 14
 MAX_LOGGED_CHARS = 200
 
 
@@ -33,44 +35,59 @@ class MathVerifyPool(WorkerPool):
         load = ("outcome_rl.isolation.grader:load_judge", str(memory_mib))
         super().__init__(load, workers=workers, timeout_s=timeout_s, memory_mib=memory_mib)
         self._cache: dict[Pair, Verdict] = {}
+        self._failed: dict[Pair, tuple[Verdict, float]] = {}  # with the time limit
 
-    def compare(
+    def vote(
         self,
         pairs: Sequence[Pair],
-        progress: Callable[[int, int], None] | None = None,
         deadline: float = float("inf"),
+        *,
+        timeout_s: float | None = None,
+        progress: Progress | None = None,
     ) -> list[Verdict]:
         """Compare pairs of answer texts; a pair is "equal" if math-verify accepts it in either direction.
 
+        Results are kept. A pair on which math-verify hung or failed is asked again only with a longer time limit, while
+        it is among the last `MAX_FAILED_PAIRS` of these.
+
         Args:
             pairs: answer texts, without `\\boxed{}`.
-            progress: called as `progress(done, total)` after each pair.
             deadline: time, by `time.monotonic()`, after which no comparison begins.
+            timeout_s: time limit of a pair, in seconds, at most that of the pool; None takes that.
+            progress: called as `progress(done, total)` after each pair.
 
         Returns:
             One result per pair: "equal", "different", "timeout" (its worker was killed), "error" (its worker died or
-            came near its memory limit), or "cut" (it had not begun at the deadline). Only the first two are cached;
-            timeouts and errors are logged as warnings with their reason.
+            came near its memory limit), or "cut" (it had not begun at the deadline). Timeouts and errors are logged as
+            warnings with their reason.
 
         Raises:
+            ValueError: if `timeout_s` is not positive, or above that of the pool.
             RuntimeError: if the workers do not start.
         """
+        limit_s = self.timeout_s if timeout_s is None else timeout_s
+        if not 0 < limit_s <= self.timeout_s:
+            raise ValueError(f"timeout_s must be above 0 and at most {self.timeout_s:g}, the pool's; got {limit_s!r}")
         keys: list[Pair] = [(a, b) if a <= b else (b, a) for a, b in pairs]
         with self._turn():
             verdicts: dict[Pair, Verdict] = {key: self._cache[key] for key in keys if key in self._cache}
+            failed = {key: self._failed[key] for key in keys if key in self._failed}
+            verdicts |= {key: verdict for key, (verdict, after_s) in failed.items() if after_s >= limit_s}
             todo = [key for key in dict.fromkeys(keys) if key not in verdicts]
-            for judged, (i, reply) in enumerate(self._answer(todo, deadline), start=1):
+            for judged, (i, reply) in enumerate(self._answer(todo, deadline, limit_s), start=1):
                 pair = todo[i]
                 verdicts[pair] = reply["verdict"]
                 if "reason" in reply:
                     a, b = (text[:MAX_LOGGED_CHARS] for text in pair)
                     logger.warning("math-verify: %s on %r and %r: %s", reply["verdict"], a, b, reply["reason"])
+                    self._failed[pair] = (reply["verdict"], limit_s)
                 elif reply["verdict"] != "cut":
                     self._cache[pair] = reply["verdict"]
                 if progress is not None:
                     progress(judged, len(todo))
-            while len(self._cache) > MAX_CACHED_PAIRS:
-                del self._cache[next(iter(self._cache))]
+            for kept, most in ((self._cache, MAX_CACHED_PAIRS), (self._failed, MAX_FAILED_PAIRS)):
+                while len(kept) > most:
+                    del kept[next(iter(kept))]
         return [verdicts[key] for key in keys]
 
 

@@ -7,8 +7,8 @@ The modules form a pipeline; each can also be used separately:
 - `keys` turns an answer into a canonical text and a stable 64-bit key; `canonical` is the algebra behind it;
 - `kinds` is the base of all kinds of outcomes: a rule and two functions; `matcher` is the one of mathematics,
   `function_matcher` of outcome functions, `given` of the caller's keys, and `equivalence` of the paper's classes;
-- `grader` runs math-verify in the worker processes of `worker_pool`, for the few answers that no rule reads;
-- `refutation` rejects a vote of math-verify that the texts contradict;
+- `grading` is the one grader: keys, tolerance, and votes of math-verify on what no rule reads;
+- `refutation` keeps pairs from math-verify that the texts decide;
 - `tolerance` compares generously with the gold answer, on request;
 - `functions` lets users define outcomes, `isolated` runs such a function in processes that can be killed, and `ready`
   has ready-made ones;

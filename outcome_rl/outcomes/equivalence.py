@@ -18,9 +18,10 @@ import numpy as np
 from outcome_rl.isolation.grader import Pair, Verdict
 from outcome_rl.outcomes.batch import Batch
 from outcome_rl.outcomes.extraction.response import final_answer
+from outcome_rl.outcomes.grading import can_vote
 from outcome_rl.outcomes.keys import NO_ANSWER, OUTCOME_RULE, canonical_text, hash_key
 from outcome_rl.outcomes.kinds import Outcomes, Progress, Texts, until
-from outcome_rl.outcomes.matcher import OutcomeMatcher, can_vote, final_golds
+from outcome_rl.outcomes.matcher import OutcomeMatcher, final_golds
 from outcome_rl.outcomes.outcome import Outcome
 from outcome_rl.user_functions import boolean, check_callable, name_of
 
@@ -126,7 +127,7 @@ class EquivalenceMatcher(OutcomeMatcher):
 
     def _compare(self, pairs: Sequence[Pair], deadline: float) -> Sequence[Verdict]:
         if self._judge is None:
-            return self._pool.compare(pairs, None, deadline)
+            return self._pool.vote(pairs, deadline)
         judge, verdicts = self._judge, list[Verdict]()
         for pair in pairs:  # a user's function has no time limit
             cut = until(0) >= deadline

@@ -6,31 +6,24 @@ whether the answer is correct. It changes no key, and it remembers nothing but i
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from outcome_rl.isolation.grader import MAX_LOGGED_CHARS, MathVerifyPool, Pair, Verdict
+from outcome_rl.isolation.grader import MAX_LOGGED_CHARS, MathVerifyPool
 from outcome_rl.outcomes.batch import Batch, Row
 from outcome_rl.outcomes.extraction.response import extract_answer, final_answer
-from outcome_rl.outcomes.keys import OUTCOME_RULE, Tag, canonical_text, is_open, outcome_key
+from outcome_rl.outcomes.grading import grade
+from outcome_rl.outcomes.keys import OUTCOME_RULE, Tag, canonical_text, outcome_key
 from outcome_rl.outcomes.kinds import OutcomeKind, Outcomes, Progress, Texts, golds_of, until
 from outcome_rl.outcomes.outcome import Outcome
-from outcome_rl.outcomes.refutation import refuted
-from outcome_rl.outcomes.tolerance import contradicts, within_tolerance
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-MAX_COMPARED_CHARS = 300
-"""Longer answers are compared only by canonical text. The longest of 13,286 gold answers has 139 characters; longer
-texts are prose, which math-verify reads as a product of letters, for seconds."""
-
-MAX_FAILED = 1 << 14
 
 _DOUBTS: dict[str, str] = {
     Tag.UNREAD: "no rule reads it, so math-verify compares the responses with it",
@@ -45,7 +38,7 @@ class OutcomeMatcher(OutcomeKind):
     Args:
         workers: number of math-verify processes, by default one per CPU; they start at the first vote.
         timeout_s: time limit of one vote, in seconds.
-        gold_tolerance: whether an answer that agrees with the gold answer but for rounding, labels or units counts as
+        tolerant: whether an answer that agrees with the gold answer but for rounding, labels or units counts as
             correct (`tolerance`). Keys stay strict: such an answer keeps a separate outcome.
 
     Raises:
@@ -66,17 +59,16 @@ class OutcomeMatcher(OutcomeKind):
         workers: int | None = None,
         timeout_s: float = 5.0,
         *,
-        gold_tolerance: bool = True,
+        tolerant: bool = True,
         rule: str | None = None,
     ) -> None:
         super().__init__(rule)
-        self._tolerant = gold_tolerance
+        self._tolerant = tolerant
         self._pool = MathVerifyPool(workers, timeout_s)
-        self._failed: dict[Pair, Verdict] = {}
 
     @classmethod
     def from_settings(cls, settings: Any) -> Self:
-        return cls(settings.workers, settings.timeout_s, gold_tolerance=settings.gold_tolerance)
+        return cls(settings.workers, settings.timeout_s, tolerant=settings.gold_tolerance)
 
     def classify_answers(
         self,
@@ -129,13 +121,14 @@ class OutcomeMatcher(OutcomeKind):
         forms = ["" if answer is None else answer.text.strip() for answer in answers]
         golds = final_golds(batch)
         pairs = list(zip(golds, forms, strict=True))
-        correct, unresolved = self._correct(pairs, progress, until(limit_s))
-        self._log_cut(limit_s, sum(unresolved[pair] == "cut" for pair in pairs if pair in unresolved))
+        of_pair = grade(pairs, self._pool, tolerant=self._tolerant, deadline=until(limit_s), progress=progress)
+        verdicts = [of_pair[pair] for pair in pairs]
+        self._log_cut(limit_s, verdicts.count("cut"))
         return Outcomes(
             np.array(once_each(outcome_key, forms), np.int64),
-            np.array([correct[pair] for pair in pairs], np.bool_),
+            np.array([verdict == "equal" for verdict in verdicts], np.bool_),
             answers,
-            sum(pair in unresolved for pair in pairs),
+            sum(verdict not in ("equal", "different") for verdict in verdicts),
             *self._golds_to_report(batch, golds),
         )
 
@@ -151,44 +144,6 @@ class OutcomeMatcher(OutcomeKind):
                 doubtful[question_id] = f"the gold answer {gold[:MAX_LOGGED_CHARS]!r}: {doubt}"
         return bad, doubtful
 
-    def _correct(
-        self, pairs: Iterable[Pair], progress: Progress | None, deadline: float
-    ) -> tuple[dict[Pair, bool], dict[Pair, Verdict]]:
-        """Return which pairs of a gold and an answer are equal, and the result of each vote that has none."""
-        equal = dict.fromkeys(pairs, False)
-        asked = []
-        for pair in equal:
-            gold, answer = map(canonical_text, pair)
-            equal[pair] = gold == answer != ""
-            if gold and answer and not equal[pair] and (is_open(gold) or is_open(answer)) and can_vote(*pair):
-                asked.append(pair)
-        votes = self._votes(asked, progress, deadline)
-        equal |= {pair: vote == "equal" for pair, vote in votes.items()}
-        if self._tolerant:
-            for pair, same in equal.items():
-                if pair[0] != pair[1] and all(map(canonical_text, pair)):
-                    equal[pair] = same ^ (contradicts if same else within_tolerance)(*pair)
-        return equal, {pair: vote for pair, vote in votes.items() if vote not in ("equal", "different")}
-
-    def _votes(self, pairs: Sequence[Pair], progress: Progress | None, deadline: float) -> dict[Pair, Verdict]:
-        """Ask math-verify about pairs; first each gold with a number, so that one on which it hangs does so once."""
-        golds = list(dict.fromkeys(gold for gold, _ in pairs if is_open(canonical_text(gold))))
-        of_gold = self._ask([("1", gold) for gold in golds], None, deadline)
-        hung = {pair: vote for pair in pairs if (vote := of_gold.get(("1", pair[0]))) in ("timeout", "error")}
-        votes = hung | self._ask([pair for pair in pairs if pair not in hung], progress, deadline)
-        # math-verify drops words and dots, so an equality may be refuted by the texts.
-        return {pair: "different" if vote == "equal" and refuted(*pair) else vote for pair, vote in votes.items()}
-
-    def _ask(self, pairs: Sequence[Pair], progress: Progress | None, deadline: float) -> dict[Pair, Verdict]:
-        """Ask math-verify about pairs, but not again about one of the last on which it hung or failed."""
-        asked = [pair for pair in pairs if pair not in self._failed]
-        votes = dict(zip(asked, self._pool.compare(asked, progress, deadline), strict=True)) if asked else {}
-        votes |= {pair: self._failed[pair] for pair in pairs if pair in self._failed}
-        self._failed |= {pair: vote for pair, vote in votes.items() if vote in ("timeout", "error")}
-        while len(self._failed) > MAX_FAILED:
-            del self._failed[next(iter(self._failed))]
-        return votes
-
     def _log_cut(self, limit_s: float | None, number: int) -> None:
         if number:
             logger.warning(
@@ -197,12 +152,6 @@ class OutcomeMatcher(OutcomeKind):
                 number,
                 limit_s,
             )
-
-
-def can_vote(a: str, b: str) -> bool:
-    """Return whether math-verify may compare two answers: neither is long, nor equal to nothing but itself."""
-    unique = any(canonical_text(text).startswith(Tag.UNIQUE) for text in (a, b))
-    return not unique and max(len(a), len(b)) <= MAX_COMPARED_CHARS
 
 
 def once_each(call: Callable[[T], R], values: Sequence[T]) -> list[R]:

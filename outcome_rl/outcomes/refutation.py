@@ -1,9 +1,9 @@
-r"""When math-verify's vote counts: what it drops without notice has to be the same in both texts.
+r"""When math-verify may vote: what it drops without notice has to be the same in both texts.
 
 math-verify drops words, dots and signs that it does not know (`n^2 \text{ if } n \text{ is even}` is `n^2` to it,
 `\{1, 2, \ldots\}` is `\{1, 2\}`), and takes one number of several. So words, names, and commands and signs of no known
-meaning have to be the same in both texts. A sentence may lead to its value by a link such as `is`;
-then no word since the number before it may change the value.
+meaning have to be the same in both texts. A sentence is never voted on: it may state its value behind a link such as
+`is`, and then no word since the number before may change the value.
 """
 
 import re
@@ -14,7 +14,7 @@ from outcome_rl.outcomes.canonical.lexer import Tokens, TooLarge, names_of, posi
 from outcome_rl.outcomes.canonical.parser import FACTOR_COMMANDS
 from outcome_rl.outcomes.canonical.spellings import respelled
 from outcome_rl.outcomes.guard import total
-from outcome_rl.outcomes.keys import canonical_text, real_number
+from outcome_rl.outcomes.keys import canonical_text
 from outcome_rl.outcomes.tolerance import QUALIFIER, within_tolerance
 
 _TEXT = re.compile(r"\\(?:text[a-z]*|mathrm|mbox|operatorname) *\{([^{}]*)\}")
@@ -36,16 +36,10 @@ _DOTS = re.compile(r"\.\.\.|…|\\[lc]?dots(?![A-Za-z])")
 
 @total(lambda a, b: True)
 def refuted(a: str, b: str) -> bool:
-    """Return whether texts show that two answers differ which math-verify calls equal."""
-    if (_DOTS.search(a) is None) != (_DOTS.search(b) is None) or _in_text(a) != _in_text(b):
-        return True
-    if _DERIVATIVE.search(a) or _DERIVATIVE.search(b):
-        return True
+    """Return whether texts show that two answers differ, whatever math-verify says."""
     words, sides = (_words(_TEXT.sub("", a)), _words(_TEXT.sub("", b))), (_tokens(a), _tokens(b))
-    if _is_equation(sides[0]) != _is_equation(sides[1]):
+    if words[0] != words[1] or _differ(a, b, *sides):
         return True
-    if words[0] != words[1]:
-        return all(words) or not (_leads_to(a, b) if words[0] else _leads_to(b, a))
     numbers = _NUMBER.findall(a), _NUMBER.findall(b)
     if words[0] and numbers[0] != numbers[1] and sorted(numbers[0]) == sorted(numbers[1]):
         return True  # `2 to 3` and `3 to 2`
@@ -54,6 +48,22 @@ def refuted(a: str, b: str) -> bool:
     if _signs(one) != _signs(other) or (names_of(one) != names_of(other) and not bound):
         return True
     return words_in(one) != words_in(other)
+
+
+@total(lambda a, b: False)
+def states(a: str, b: str) -> bool:
+    """Return whether one of two answers is a sentence that states the other."""
+    words = _words(_TEXT.sub("", a)), _words(_TEXT.sub("", b))
+    if bool(words[0]) == bool(words[1]) or _differ(a, b, _tokens(a), _tokens(b)):
+        return False
+    return _leads_to(a, b) if words[0] else _leads_to(b, a)
+
+
+def _differ(a: str, b: str, of_a: Tokens, of_b: Tokens) -> bool:
+    """Whether only one of two texts has dots, words of LaTeX or a derivative, or is an equation."""
+    if (_DOTS.search(a) is None) != (_DOTS.search(b) is None) or _in_text(a) != _in_text(b):
+        return True
+    return bool(_DERIVATIVE.search(a) or _DERIVATIVE.search(b)) or _is_equation(of_a) != _is_equation(of_b)
 
 
 def _words(text: str) -> set[str]:
@@ -97,5 +107,4 @@ def _leads_to(sentence: str, value: str) -> bool:
     if start and _SEPARATOR.search(sentence, start, end):  # `dogs = 35, cats = 52`
         return False
     stated = sentence[end:].strip(" .。")
-    are_numbers = all(real_number(canonical_text(text)) is not None for text in (stated, value))
-    return not are_numbers or canonical_text(stated) == canonical_text(value) or within_tolerance(value, stated)
+    return canonical_text(stated) == canonical_text(value) or within_tolerance(value, stated)

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -29,7 +29,7 @@ def test_no_module_of_the_working_directory_is_imported(tmp_path: Path) -> None:
     code = (
         "import sys; sys.path[:] = [place for place in sys.path if place]\n"
         "from outcome_rl.isolation.grader import MathVerifyPool\n"
-        "with MathVerifyPool(1) as pool: print(pool.compare([('1/2', '0.5')]))"
+        "with MathVerifyPool(1) as pool: print(pool.vote([('1/2', '0.5')]))"
     )
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, env=environment)
@@ -86,12 +86,16 @@ ENDLESS = [text for text in TEXTS if "x^{3}" in text]
 def test_no_text_hangs_twice_and_others_do_not_suffer(answers: list[str], cut: int, gold: str) -> None:
     hung: list[tuple[str, str]] = []
 
-    def hanging(pool: MathVerifyPool, pairs: Sequence[tuple[str, str]], *_: object) -> list[str]:
+    def hanging(pool: MathVerifyPool, pairs: Sequence[tuple[str, str]], *_: Any) -> Iterator[tuple[int, Any]]:
         hung.extend(pair for pair in pairs if {*pair} & {*ENDLESS})
-        return ["timeout" if {a, b} & {*ENDLESS} else "equal" if a[:10] == b[:10] else "different" for a, b in pairs]
+        for i, (a, b) in enumerate(pairs):
+            if {a, b} & {*ENDLESS}:
+                yield i, {"verdict": "timeout", "reason": "killed"}
+            else:
+                yield i, {"verdict": "equal" if a[:10] == b[:10] else "different"}
 
     matcher, correct = OutcomeMatcher(), dict[str, bool]()
-    with patch.object(MathVerifyPool, "compare", hanging):
+    with patch.object(MathVerifyPool, "_answer", hanging):
         for part in (answers[:cut], answers[cut:], answers):
             outcomes = matcher.classify_answers(["q"] * len(part), part, [gold] * len(part))
             assert outcomes.keys.tolist() == [outcome_key(answer) for answer in part]

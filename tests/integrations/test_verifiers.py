@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import verifiers.v1 as vf
+from graded_pairs import PAIRS
 from verifiers.v1 import verify_boxed_math_answer as theirs
 from verifiers.v1.semantic import ParentLink
 from verifiers_traces import TOKENIZER, Data, make, turn
@@ -183,15 +184,21 @@ HANGS = r"\boxed{9^{9^{9}} + \int_0^1 x \, dx}", "3"  # math-verify computes the
     ],
 )
 def test_it_grades_as_verifiers_does(response: str | None, answer: str) -> None:
-    found = verify_boxed_math_answer(response, answer, timeout_seconds=60)
+    found = verify_boxed_math_answer(response, answer, timeout_seconds=30)
     assert found == theirs(response, answer, timeout_seconds=60)  # its own limit includes a busy machine
+
+
+@pytest.mark.parametrize(("answer", "response", "tolerant", "strict"), PAIRS)
+def test_it_grades_as_the_matcher_does(answer: str, response: str, tolerant: bool, strict: bool) -> None:
+    assert verify_boxed_math_answer(rf"\boxed{{{response}}}", answer) == tolerant
+    assert verify_boxed_math_answer(rf"\boxed{{{response}}}", answer, tolerant=False) == strict
 
 
 def test_a_burst_of_threads_gets_no_false_zero() -> None:
     """Comparisons of one pool take turns, and a comparison that waits has its whole limit."""
     pairs = [(rf"\boxed{{\int_0^1 {n} x \, dx}}", rf"\frac{{{n}}}{{2}}") for n in range(1, 33)]
     with ThreadPoolExecutor(16) as threads:
-        found = list(threads.map(lambda pair: verify_boxed_math_answer(*pair, timeout_seconds=60), pairs))
+        found = list(threads.map(lambda pair: verify_boxed_math_answer(*pair, timeout_seconds=30), pairs))
     assert found == [1.0] * len(pairs)
 
 
@@ -199,7 +206,7 @@ def test_no_result_is_no_reward() -> None:
     with pytest.raises(RuntimeError, match=r"no result \(timeout, limit 0\.2 s\) for '3' and '9\^"):
         verify_boxed_math_answer(*HANGS, timeout_seconds=0.2)
     next_one = r"\boxed{\int_0^1 x \, dx}", "0.5"
-    assert verify_boxed_math_answer(*next_one, timeout_seconds=60) == 1.0
+    assert verify_boxed_math_answer(*next_one, timeout_seconds=30) == 1.0
 
 
 def test_verifiers_records_an_error_instead_of_a_reward() -> None:

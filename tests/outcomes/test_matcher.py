@@ -30,10 +30,10 @@ def matcher() -> Iterator[OutcomeMatcher]:
 
 
 def no_judge(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise AssertionError("math-verify was asked")
 
-    monkeypatch.setattr(MathVerifyPool, "compare", refuse)
+    monkeypatch.setattr(MathVerifyPool, "vote", refuse)
 
 
 def test_keys_alone_decide_readable_answers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +73,7 @@ def test_math_verify_votes_on_unread_answers_and_changes_no_key(matcher: Outcome
 def test_unresolved_comparisons_are_reported(
     verdict: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(MathVerifyPool, "compare", lambda self, pairs, *_: [verdict] * len(pairs))
+    monkeypatch.setattr(MathVerifyPool, "vote", lambda self, pairs, *_, **__: [verdict] * len(pairs))
     with caplog.at_level(logging.WARNING):
         outcomes = OutcomeMatcher().classify_answers(["q7", "q7", "q7"], [SIX, TEN, "6"], [ALSO_SIX] * 3)
     assert outcomes.correct.tolist() == [False] * 3
@@ -128,7 +128,7 @@ def test_an_empty_gold_is_none_until_a_call_gives_one() -> None:
 def test_doubtful_gold_is_reported_once_and_used(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(MathVerifyPool, "compare", lambda self, pairs, *_: ["equal"] * len(pairs))
+    monkeypatch.setattr(MathVerifyPool, "vote", lambda self, pairs, *_, **__: ["equal"] * len(pairs))
     golds = {
         "sum": SIX,
         "two": "2, 3",
@@ -185,7 +185,7 @@ def test_progress_counts_votes(matcher: OutcomeMatcher) -> None:
 def test_an_outcome_depends_on_its_text_alone(answers: list[str], rng: random.Random) -> None:
     """Not on other responses, the order, or what was classified before."""
     matcher = OutcomeMatcher()
-    matcher._pool.compare = lambda pairs, *_: ["equal"] * len(pairs)
+    matcher._pool.vote = lambda pairs, *_, **__: ["equal"] * len(pairs)
     outcomes = matcher.classify_answers(["q"] * len(answers), answers, ["6"] * len(answers))
     for answer, key, correct in zip(answers, outcomes.keys.tolist(), outcomes.correct.tolist(), strict=True):
         assert key == outcome_key(answer)

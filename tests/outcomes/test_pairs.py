@@ -50,7 +50,7 @@ def test_look_alikes_differ_also_for_math_verify() -> None:
     rng = random.Random(5)
     drawn = (look_alike_pair(rng, equal=False) for _ in itertools.count())
     unequal = list(itertools.islice(filter(None, drawn), 600))
-    with OutcomeMatcher(workers=1, gold_tolerance=False) as matcher:
+    with OutcomeMatcher(workers=1, tolerant=False) as matcher:
         golds, answers = [pair[0] for pair in unequal], [pair[1] for pair in unequal]
         correct = matcher.classify_answers([str(i) for i in range(len(unequal))], answers, golds).correct
     assert [pair for pair, equal in zip(unequal, correct, strict=True) if equal] == []

@@ -6,7 +6,7 @@ import pytest
 
 from outcome_rl import OutcomeMatcher
 from outcome_rl.isolation.grader import MathVerifyPool
-from outcome_rl.outcomes.refutation import refuted
+from outcome_rl.outcomes.refutation import refuted, states
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,8 @@ from outcome_rl.outcomes.refutation import refuted
 def test_what_differs_is_refuted(a: str, b: str) -> None:
     assert refuted(a, b)
     assert refuted(b, a)
+    assert not states(a, b)
+    assert not states(b, a)
 
 
 @pytest.mark.parametrize(
@@ -47,21 +49,35 @@ def test_what_differs_is_refuted(a: str, b: str) -> None:
         (r"\frac{n(n+1)}{2}", r"\sum_{k=1}^n k"),
         ("n!", r"\prod_{k=1}^n k"),
         ("1/2", r"\int_0^1 x dx"),
-        ("1000.99", "so the number is 10 which is 1,000.99m²"),
-        ("1000.99", "not it's not 10 it's 1,000.99m²"),
-        ("4000", "地块面积 = 72000 / 18 = 4000千克"),
-        (r"\begin{pmatrix}0 & 0\end{pmatrix}", r"Here is a zero row: $\begin{bmatrix}0 & 0\end{bmatrix}$"),
         (r"\lim_{x \to 0} \frac{\sin x}{x}", "1"),
         ("v^2_0 t", "v_0^2 t"),
         ("9^{9^{9}}", "1+" * 300),
         ("z = 1 + 1 = 2", "z = 3 - 1 = 2"),
         (r"S = \sum_{k=1}^n a_k b_k", r"S = \sum_{k=1}^n b_k a_k"),
-        ("2.74", "Soucis : 2,74 $"),
     ],
 )
 def test_what_cannot_be_told_apart_is_left_to_the_judge(a: str, b: str) -> None:
     assert not refuted(a, b)
     assert not refuted(b, a)
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        ("1000.99", "so the number is 10 which is 1,000.99m²"),
+        ("1000.99", "not it's not 10 it's 1,000.99m²"),
+        ("4000", "地块面积 = 72000 / 18 = 4000千克"),
+        (r"\begin{pmatrix}0 & 0\end{pmatrix}", r"Here is a zero row: $\begin{bmatrix}0 & 0\end{bmatrix}$"),
+        ("2.74", "Soucis : 2.74 $"),
+        ("10", "that the average speed is 10 miles/hour"),
+    ],
+)
+def test_a_sentence_states_its_value_and_is_never_voted_on(value: str, sentence: str) -> None:
+    assert states(value, sentence)
+    assert states(sentence, value)
+    assert not states(sentence, "7")
+    assert refuted(value, sentence)
+    assert refuted(sentence, value)
 
 
 QUANTITIES = (
@@ -80,6 +96,7 @@ def test_one_of_several_quantities_is_not_the_answer() -> None:
         answer = quantity.format(35, "hot dogs") + separator + quantity.format(52, "sodas")
         assert refuted(number, answer), answer
         assert refuted(answer, number), answer
+        assert not states(number, answer), answer
 
 
 @pytest.mark.parametrize("command", ["textminus", "det", "deg", "notin", "ll", "cup", "permil", "unheardof"])
@@ -126,6 +143,6 @@ def test_an_equation_is_no_number(equation: str) -> None:
 
 
 def test_the_matcher_believes_no_equality_that_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MathVerifyPool, "compare", lambda self, pairs, *more: ["equal"] * len(pairs))
+    monkeypatch.setattr(MathVerifyPool, "vote", lambda self, pairs, *_, **__: ["equal"] * len(pairs))
     answers, golds = [r"\sum_{k=1}^n k", r"\sum_{k=1}^n k \text{ if } n > 2"], [r"\frac{n(n+1)}{2}"] * 2
     assert OutcomeMatcher().classify_answers(["q", "q"], answers, golds).correct.tolist() == [True, False]

@@ -38,7 +38,7 @@ from outcome_rl.outcomes.tolerance import _UNITS, contradicts, readings_of, size
 def test_agreement(gold: str, answer: str) -> None:
     assert within_tolerance(gold, answer)
     assert not equivalent(gold, answer)
-    with OutcomeMatcher(gold_tolerance=True) as matcher:
+    with OutcomeMatcher(tolerant=True) as matcher:
         outcomes = matcher.classify_answers(["q", "q"], [answer, gold], [gold, gold])
     assert outcomes.correct.tolist() == [True, True]
 
@@ -189,7 +189,7 @@ def test_every_unit_of_the_table_is_read(name: str) -> None:
 def test_correctness_reads_names_and_units(gold: str, answer: str, correct: bool) -> None:
     assert equivalent(gold, answer)
     for tolerance in (True, False):
-        with OutcomeMatcher(gold_tolerance=tolerance) as matcher:
+        with OutcomeMatcher(tolerant=tolerance) as matcher:
             found = matcher.classify_answers(["q", "q"], [answer, gold], [gold, gold])
         assert found.correct.tolist() == [correct or not tolerance, True]
         assert found.keys[0] == found.keys[1]

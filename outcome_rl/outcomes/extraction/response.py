@@ -132,12 +132,6 @@ def final_answer(gold: str) -> str:
     return gold if answer is None else answer.text
 
 
-def after_reasoning(response: str) -> str:
-    """Return what follows the end of the model's reasoning, or the whole response if that has no answer."""
-    end = _end_of_reasoning(response)
-    return response[end:] if end and extract_answer(f"</think>{response[end:]}") else response
-
-
 # `</think>` of DeepSeek and Qwen, `[/THINK]` of Mistral, `<|end_of_thought|>`, the final channel of gpt-oss; and the
 # text of a tool, which answers nothing.
 _REASONING_END = re.compile(
