@@ -64,7 +64,8 @@ def warn_of_identical(group_ids: Sequence[Hashable], completions: Sequence[Hasha
     identical = sum(len({*group}) == 1 for group in large)
     if 2 * identical > len(large):  # a solved question of few tokens has such groups in every run
         warnings.warn(
-            "most groups of a batch consist of identical completions, from which nothing is learned. Look for a fixed "
-            "seed of the sampler, a temperature near 0, or a policy that has collapsed",
+            "most groups of a batch consist of identical completions, from which nothing is learned. Late in a run the "
+            "policy may be sure of these questions. Early in a run look for a fixed seed of the sampler, a temperature "
+            "near 0, or a policy that has collapsed",
             stacklevel=3,
         )
