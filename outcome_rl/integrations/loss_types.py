@@ -18,7 +18,7 @@ AGGREGATION: dict[str, LossAggregation] = {
     "vespo": "token-sum",
 }
 OF_ALL_TOKENS = ("dapo", "cispo", "vespo")  # divided by the tokens of the whole batch on all processes
-_UNCLIPPED = ("cispo", "sapo", "vespo")  # they define the weight of a ratio themselves
+UNCLIPPED = ("cispo", "sapo", "vespo")  # they define the weight of a ratio themselves
 
 
 def obstacles_of(
@@ -32,11 +32,11 @@ def obstacles_of(
     """
     return {
         f"loss_type={loss_type!r} (it takes {', '.join(AGGREGATION)})": loss_type not in AGGREGATION,
-        f"loss_type={loss_type!r} with importance_sampling_level='sequence'": loss_type in _UNCLIPPED
+        f"loss_type={loss_type!r} with importance_sampling_level='sequence'": loss_type in UNCLIPPED
         and level == "sequence",
         "use_bias_correction_kl with importance_sampling_level='sequence'": unbiased_kl and level == "sequence",
         "loss_type='cispo' with epsilon_high below 1": loss_type == "cispo" and epsilon_high < 1,
-        "delta below 1 + epsilon_high": loss_type not in _UNCLIPPED and delta is not None and delta < 1 + epsilon_high,
+        "delta below 1 + epsilon_high": loss_type not in UNCLIPPED and delta is not None and delta < 1 + epsilon_high,
     }
 
 
@@ -67,6 +67,6 @@ def settings_of(
         "token_loss": token_loss,
         "epsilon_low": epsilon_low,
         "epsilon_high": epsilon_high,
-        "delta": None if loss_type in _UNCLIPPED else delta,
+        "delta": None if loss_type in UNCLIPPED else delta,
         "loss_agg": AGGREGATION[loss_type],
     }

@@ -6,12 +6,24 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig
-from transformers import AutoModelForCausalLM, AutoTokenizer, CohereConfig, Gemma2Config, PhiConfig, Qwen3MoeConfig
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    CohereConfig,
+    Gemma2Config,
+    PhiConfig,
+    Qwen2VLConfig,
+    Qwen2VLForConditionalGeneration,
+    Qwen3MoeConfig,
+)
+from trl import GRPOTrainer
+from trl.trainer.utils import add_fused_lm_head
 from trl_runs import Gradients, generate, losses, make_trainer, questions
 
 from outcome_rl import ExplorationConfig, linear_policy_loss
+from outcome_rl.causal_lm import read_head
 from outcome_rl.integrations.trl import fused_loss
-from outcome_rl.integrations.trl.fused_loss import check_fused_loss
+from outcome_rl.integrations.trl.fused_loss import add_policy_loss, check_fused_loss
 from outcome_rl.toy import policy_dir
 
 # AdamW would make a step of the rounding of a gradient that is nearly zero, so the second step would compare noise.
@@ -65,10 +77,10 @@ def assert_same(policy: Path, folder: Path, rounding: float | None = None, **set
         rounding = distance(their_gradients, exact)
     assert distance(our_gradients, their_gradients) <= 2 * rounding + OLD_LOGPS
     for expected_row, row in zip(theirs.state.log_history, ours.state.log_history, strict=True):
-        assert expected_row.keys() == row.keys()
-        for name, value in expected_row.items():
+        assert expected_row.keys() - row.keys() <= {"policy_loss", "entropy_coef", "vespo/phi_seq_mean"}
+        for name, value in row.items():
             if not any(word in name for word in ("time", "per_second")):
-                assert row[name] == pytest.approx(value, rel=1e-3, abs=1e-5), name
+                assert value == pytest.approx(expected_row[name], rel=1e-3, abs=1e-5), name
 
 
 @pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo"])
@@ -110,11 +122,6 @@ def test_with_the_ratio_of_sequences(policy: Path, tmp_path: Path, loss_type: st
 def test_on_the_tokens_of_highest_entropy(policy: Path, tmp_path: Path) -> None:
     """Three tokens have the entropy of this quantile."""
     assert_same(policy, tmp_path, top_entropy_quantile=0.4, beta=0.05, num_iterations=2)
-
-
-def test_with_trls_adaptive_entropy_bonus(policy: Path, tmp_path: Path) -> None:
-    controlled = {"use_adaptive_entropy": True, "entropy_target": 2.0, "entropy_coef_delta": 0.1, "entropy_coef": 0.3}
-    assert_same(policy, tmp_path, gradient_accumulation_steps=2, per_device_train_batch_size=4, **controlled)
 
 
 def test_the_ratio_of_sequences_leaves_answer_tokens_alone(policy: Path, tmp_path: Path) -> None:
@@ -302,6 +309,7 @@ def test_sampled_gradients_are_those_of_the_fused_loss(policy: Path, tmp_path: P
     [
         ({"entropy_coef": 0.01, "top_entropy_quantile": 0.5}, "top_entropy_quantile below 1 with an entropy bonus"),
         ({"delta": 1.1}, "delta below"),
+        ({"use_adaptive_entropy": True, "entropy_target": 2.0}, "use_adaptive_entropy"),
         ({"importance_sampling_level": "sequence", "top_entropy_quantile": 0.5}, "top_entropy_quantile below 1 with r"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -322,6 +330,44 @@ def test_ratios_of_tokens_do_not_multiply_losses_of_sequences(
         check_fused_loss(trainer)
     trainer.args.vllm_importance_sampling_mode = "sequence_mask"
     check_fused_loss(trainer)
+
+
+def test_images_reach_the_model(policy: Path, tmp_path: Path) -> None:
+    """A tiny Qwen2-VL, an image in each prompt: the loss is that of TRL's forward pass, and without the image another.
+
+    A trainer on text computes it, because a processor of images would need torchvision.
+    """
+    torch.manual_seed(0)
+    text = SMALL | {"vocab_size": 110, "rope_scaling": {"type": "mrope", "mrope_section": [1, 1, 2]}}
+    vision = {"depth": 1, "embed_dim": 16, "hidden_size": 16, "num_heads": 2, "patch_size": 2}
+    image, start, end = 107, 108, 109
+    config = Qwen2VLConfig(text_config=text, vision_config=vision, image_token_id=image, vision_start_token_id=start)
+    model = Qwen2VLForConditionalGeneration(config)
+    trainer = make_trainer(policy, tmp_path, fused_loss=True, beta=0.0)
+    completion = generate(trainer, 0, 1, 2)
+    count, prompt = len(completion["completion_ids"]), [5, start, *[image] * 4, end, 6]
+    inputs = completion | {
+        "prompt_ids": torch.tensor([prompt] * count),
+        "prompt_mask": torch.ones(count, len(prompt), dtype=torch.int64),
+        "pixel_values": torch.randn(count * 16, 3 * 2 * 2 * 2),
+        "image_grid_thw": torch.tensor([[1, 4, 4]] * count),
+        "num_images": [1] * count,
+        "old_per_token_logps": torch.full(completion["completion_ids"].shape, -4.7),  # about log(1 / 110)
+        "mm_token_type_ids": torch.tensor(
+            [[0, 0, *[1] * 4, 0, 0, *[0] * completion["completion_ids"].shape[1]]] * count
+        ),
+    }
+    trainer.current_gradient_accumulation_steps = 1
+    add_fused_lm_head(model, temperature=trainer.temperature, outputs=("log_probs", "entropy"))
+    theirs = GRPOTrainer._compute_loss(trainer, model, inputs)
+    add_policy_loss(model)
+    trainer._head = read_head(model)
+    ours = trainer._compute_loss(model, inputs)
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
+    blank = trainer._compute_loss(model, inputs | {"pixel_values": torch.zeros_like(inputs["pixel_values"])})
+    assert abs(blank - ours) > 1e-4
+    ours.backward()
+    assert model.model.visual.patch_embed.proj.weight.grad.abs().max() > 0
 
 
 def test_ligers_forward_is_refused(policy: Path, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from outcome_rl.integrations.kept_tokens import from_rows
-from outcome_rl.integrations.loss_types import OF_ALL_TOKENS, obstacles_of, settings_of
+from outcome_rl.integrations.loss_types import OF_ALL_TOKENS, UNCLIPPED, obstacles_of, settings_of
 from outcome_rl.sampler.seeds import derive_seed
 from outcome_rl_kernels import PolicyLossOutput, Support, linear_policy_loss
 from outcome_rl_kernels.loss.inputs import Rows, check_sampling
@@ -33,6 +33,11 @@ from outcome_rl_kernels.loss.types import LossAggregation
 if TYPE_CHECKING:
     from trl import GRPOTrainer
 
+# What TRL's forward pass takes of images, beside text.
+IMAGES = (
+    *("pixel_values", "image_grid_thw", "pixel_attention_mask", "spatial_shapes", "image_sizes", "image_position_ids"),
+    *("token_type_ids", "mm_token_type_ids"),
+)
 KEPT = "kept_ids"  # in what a rollout_func returns, and in TRL's generation batch
 
 
@@ -61,13 +66,13 @@ def check_fused_loss(trainer: "GRPOTrainer") -> None:
         and trainer.accelerator.num_processes > 1,
         "top_entropy_quantile below 1 with an entropy bonus": trainer.top_entropy_quantile < 1
         and trainer._entropy_bonus_enabled,
+        "use_adaptive_entropy, whose controller is in TRL's loss": trainer.use_adaptive_entropy,
         "top_entropy_quantile below 1 with ratios of sequences": trainer.top_entropy_quantile < 1 and of_sequences,
         "vLLM's importance ratios of tokens with ratios of sequences (set vllm_importance_sampling_mode)": of_sequences
         and corrected
         and args.vllm_importance_sampling_mode.startswith("token"),
         "a mixture-of-experts model's auxiliary loss (set router_aux_loss_coef=0)": trainer.aux_loss_enabled,
         "use_liger_kernel of TRL 1.14, which replaces model.forward": getattr(trainer, "use_liger_kernel", False),
-        "images": trainer._is_vlm,
         "FSDP": trainer.is_fsdp_enabled,
         "DeepSpeed ZeRO-3": is_deepspeed_zero3_enabled(),
     }
@@ -102,7 +107,7 @@ def fused_policy_loss(trainer: "GRPOTrainer", model: Any, inputs: dict[str, Any]
     """
     completion_ids, completion_mask = inputs["completion_ids"], inputs["completion_mask"]
     num_sequences, num_tokens = completion_ids.shape
-    mask = (completion_mask * inputs.get("tool_mask", 1)).bool()
+    mask = loss_mask(inputs)
     rollout_weights = inputs.get("importance_sampling_ratio")
     if rollout_weights is not None and rollout_weights.shape[1] == 1:  # one per sequence
         rollout_weights = rollout_weights[:, 0]
@@ -119,7 +124,7 @@ def fused_policy_loss(trainer: "GRPOTrainer", model: Any, inputs: dict[str, Any]
     normalizer = _normalizer(trainer, inputs, mask, num_sequences)
     if trainer._entropy_bonus_enabled:
         settings |= {
-            "entropy_coef": _entropy_coef(trainer),
+            "entropy_coef": float(trainer.entropy_coef),
             "entropy_weights": _entropy_weights(trainer, mask, normalizer, settings["loss_agg"]),
         }
     if trainer.off_policy_mask_threshold is not None:
@@ -128,7 +133,7 @@ def fused_policy_loss(trainer: "GRPOTrainer", model: Any, inputs: dict[str, Any]
         settings["token_loss"] = top_entropy(settings["token_loss"], trainer.top_entropy_quantile)
 
     options = trainer._head.options(trainer.temperature)
-    rows: Rows = "active" if trainer._logs_every_token() else "contributing"
+    rows: Rows = "active" if trainer.logs_every_token() else "contributing"
     if trainer.model.training:
         step, done = trainer._micro_batch
         trainer._micro_batch = trainer.state.global_step, done + 1 if step == trainer.state.global_step else 0
@@ -168,8 +173,50 @@ def fused_policy_loss(trainer: "GRPOTrainer", model: Any, inputs: dict[str, Any]
             input_ids=torch.cat([inputs["prompt_ids"], completion_ids], dim=1),
             attention_mask=torch.cat([inputs["prompt_mask"], completion_mask], dim=1),
             policy_loss=policy_loss,
+            **{name: inputs[name] for name in IMAGES if inputs.get(name) is not None},
         )
     return output
+
+
+def loss_mask(inputs: dict[str, Any]) -> Tensor:
+    """Return the tokens of TRL's loss, bool (N, T)."""
+    mask: Tensor = inputs["completion_mask"] * inputs.get("tool_mask", 1)
+    return mask.bool()
+
+
+@torch.no_grad()
+def loss_metrics(trainer: "GRPOTrainer", inputs: dict[str, Any], output: PolicyLossOutput) -> dict[str, float]:
+    """Return TRL's metrics of a micro-batch's loss over all ranks: `entropy`, `kl` and the shares of clipped ratios.
+
+    Every token of the loss must have been computed.
+    """
+    mask, advantages = loss_mask(inputs), inputs["advantages"].view(len(output.logps), -1)
+    log_ratios = output.logps - inputs.get("old_per_token_logps", output.logps)
+    if trainer.importance_sampling_level == "sequence":
+        log_ratios = (log_ratios * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(min=1)
+    ratios = log_ratios.exp()
+    clipped = {}
+    if trainer.loss_type == "cispo":
+        clipped["cispo_clip_ratio"] = (ratios > trainer.epsilon_high) & (advantages > 0)
+    elif trainer.loss_type not in UNCLIPPED:
+        low = (ratios < 1 - trainer.epsilon_low) & (advantages < 0)
+        high = (ratios > 1 + trainer.epsilon_high) & (advantages > 0)
+        clipped = {"clip_ratio/low_mean": low, "clip_ratio/high_mean": high, "clip_ratio/region_mean": low | high}
+
+    tokens, means = mask.sum(), {name: output.metrics[name] for name in ("entropy", "kl")[: 1 + (trainer.beta != 0)]}
+    totals = [torch.stack([mean * tokens, tokens]) for mean in means.values()]
+    for where in clipped.values():
+        weights = mask if where.shape[1] > 1 else torch.ones_like(where)  # TRL: one ratio a sequence counts once
+        totals.append(torch.stack([(where & weights).sum(), weights.sum()]))
+    totals_M2 = trainer.accelerator.reduce(torch.stack(totals).float(), reduction="sum")
+    shares = (totals_M2[:, 0] / totals_M2[:, 1].clamp(min=1)).tolist()
+    found = dict(zip([*means, *clipped], shares, strict=True))
+    if "clip_ratio/low_mean" in clipped:
+        of_sequences = [(one & mask).sum(dim=1) / mask.sum(dim=1) for one in (low, high)]  # NaN without a token
+        low_S, high_S = trainer.accelerator.gather(torch.stack(of_sequences, dim=1)).unbind(dim=1)
+        found["clip_ratio/low_min"] = low_S.nan_to_num(torch.inf).min().item()
+        found["clip_ratio/high_max"] = high_S.nan_to_num(-torch.inf).max().item()
+    return found
 
 
 def head_autocast(trainer: "GRPOTrainer", hidden: Tensor) -> AbstractContextManager[Any]:
@@ -186,12 +233,6 @@ def head_input(trainer: "GRPOTrainer", hidden: Tensor, head: Any, num_tokens: in
 def support_of(kept: Tensor, device: torch.device) -> Support:
     """Return the support of N * T tokens from kept ids (N, T, K), which are on the CPU, so that nothing waits."""
     return Support(*(column.to(device, non_blocking=True) for column in from_rows(kept.flatten(0, 1))))
-
-
-def _entropy_coef(trainer: "GRPOTrainer") -> float:
-    """Return the coefficient of TRL's entropy bonus; the adaptive one is 0 while the entropy is above its target."""
-    is_idle = trainer.use_adaptive_entropy and trainer._last_world_entropy > trainer.args.entropy_target
-    return 0.0 if is_idle else float(trainer.entropy_coef)
 
 
 def _entropy_weights(

@@ -45,6 +45,7 @@ def keep_tokens(trainer: "GRPOTrainer") -> None:
         "transformers does not return them": not trainer.use_vllm,
         "with tools a completion is several samples": trainer.tools,
         "top_k must bound their number": trainer.top_k < 1,
+        "old log-probabilities over them are not computed with images": trainer._is_vlm,
     }
     reason = next((name for name, holds in reasons.items() if holds), None)
     if reason is not None:

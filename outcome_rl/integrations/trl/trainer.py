@@ -26,7 +26,13 @@ from outcome_rl.integrations.trl.advantages import exploration_advantages
 from outcome_rl.integrations.trl.checkpoints import newest_checkpoint
 from outcome_rl.integrations.trl.columns import Columns
 from outcome_rl.integrations.trl.compatibility import check_hooks
-from outcome_rl.integrations.trl.fused_loss import KEPT, add_policy_loss, check_fused_loss, fused_policy_loss
+from outcome_rl.integrations.trl.fused_loss import (
+    KEPT,
+    add_policy_loss,
+    check_fused_loss,
+    fused_policy_loss,
+    loss_metrics,
+)
 from outcome_rl.integrations.trl.kept_tokens import check_kept, keep_tokens, kept_logps, padded, truncates
 from outcome_rl.outcomes.answer_mask import decode_completion
 from outcome_rl.outcomes.batch import Batch
@@ -61,8 +67,8 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             them, of which each may give None for rows of other tasks; empty compares with the reference answer.
         correct_threshold: with `correct_reward`, a response is correct if its reward is at least this.
         fused_loss: compute the loss from hidden states by `linear_policy_loss`, in place of TRL's log-probabilities.
-            Values and gradients equal TRL's. Only steps that are logged compute the tokens without a gradient, so TRL's
-            metrics of the loss are the logged steps', not means over the steps between.
+            Values and gradients equal TRL's. Only steps that are logged compute the tokens without a gradient, so the
+            loss's metrics `entropy`, `kl` and `clip_ratio/...` are those of the logged steps alone.
         sample_below: with `fused_loss`, the probability in [0, 1) below which `linear_policy_loss` samples gradients of
             logits, such as 1e-4: gradients are TRL's on average, in one product with the head instead of three. Seeds
             follow from `args.seed`, step, micro-batch and rank. 0 (default) is off.
@@ -100,7 +106,6 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             )
         self._micro_batch = -1, 0  # the step, and how many losses of it were computed for training
         self._before_generation: dict[str, Any] | None = None  # the explorer's state
-        self._fused: tuple[Tensor, Tensor] | None = None  # the fused loss's logps and entropies, while TRL reads them
         self._kept: list[list[list[int]]] | None = None  # the tokens that the sampler kept, of the last generation
         super().__init__(*args, **kwargs)
         group = dist.group.WORLD if self.accelerator.num_processes > 1 else None
@@ -395,21 +400,16 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         if not self.fused_loss:
             loss: Tensor = super()._compute_loss(model, inputs)
             return loss
-        fused = fused_policy_loss(self, model, inputs)
-        if not self._logs_every_token():
-            return fused.loss
-        self._fused = fused.logps, fused.entropies
-        try:
-            with torch.no_grad():
-                super()._compute_loss(model, inputs)  # TRL's metrics, from our log-probabilities
-        finally:
-            self._fused = None
-        return fused.loss
+        output = fused_policy_loss(self, model, inputs)
+        if self.logs_every_token():
+            for name, value in loss_metrics(self, inputs, output).items():
+                self._metrics["train" if self.model.training else "eval"][name].append(value)
+        return output.loss
 
-    def _logs_every_token(self) -> bool:
+    def logs_every_token(self) -> bool:
         """Return whether this step is logged, with metrics over all tokens; others leave out what has no gradient."""
         step, args = self.state.global_step + 1, self.args
-        if not self.model.training or self.use_adaptive_entropy or args.logging_strategy == "epoch":
+        if not self.model.training or args.logging_strategy == "epoch":
             return True
         if args.logging_strategy == "no":
             return False
@@ -417,8 +417,6 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         return bool(is_first or step >= self.state.max_steps or step % self.state.logging_steps == 0)
 
     def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
-        if self._fused is not None:
-            return (*self._fused, None)
         if self._kept is not None:  # TRL's old and reference log-probabilities of a generation
             return kept_logps(self, self._kept, *args, **kwargs)
         return super()._get_per_token_logps_and_entropies(*args, **kwargs)
