@@ -48,7 +48,6 @@ class QuestionReport(TypedDict):
     """The samples of one question."""
 
     question_id: str
-    prompt: str  # "" where the file has none
     gold: str | None
     samples: int
     correct: int | None  # None: unknown, for every question of the file
@@ -199,7 +198,6 @@ def _question_report(question: Question, keys: NDArray[np.int64], correct: NDArr
         answer, is_right = question.answers[at], None if correct is None else bool(correct[at])
     return QuestionReport(
         question_id=question.question_id,
-        prompt=question.prompt,
         gold=question.gold,
         samples=len(keys),
         correct=None if correct is None else int(correct.sum()),

@@ -135,7 +135,7 @@ def evaluate(
     from outcome_rl.files.atomic import write_json
     from outcome_rl.files.jsonl import write_rows
     from outcome_rl.tools.sample import average_report, file_name, open_sampler, sampling_config
-    from outcome_rl.tools.sample_report import print_reports
+    from outcome_rl.tools.tables import print_reports
 
     only_our_progress()
     out = out or Path("evals") / Path(model).name
@@ -277,7 +277,6 @@ def compare(runs: Sequence[Path], json_out: Path | None) -> None:
     ),
     argument(
         "--reward",
-        "--against",
         default="",
         metavar="FIELD",
         help="field of the rewards or labels of the samples: audited where there are gold answers, and otherwise "
@@ -286,23 +285,11 @@ def compare(runs: Sequence[Path], json_out: Path | None) -> None:
     argument("--threshold", type=float, default=THRESHOLD, help="a reward above it is correct (default: %(default)s)"),
     argument("--plot", type=Path, metavar="PNG", help="draw pass@k and diff@k, a line for each file"),
     argument(
-        "--per-question",
-        type=Path,
-        metavar="OUT",
-        help="write prompt, samples, correct ones, different answers and majority of each question: JSON lines or .csv",
-    ),
-    argument(
         "--json",
         dest="json_out",
         type=Path,
         metavar="OUT",
         help="write the report, of several files file -> report; - prints it alone",
-    ),
-    argument(
-        "--equivalence",
-        choices=["canonical", "math_verify"],
-        default="canonical",
-        help="comparison of answers: by keys first (default), or every pair by math-verify",
     ),
     argument(
         "--outcome",
@@ -319,13 +306,11 @@ def compare(runs: Sequence[Path], json_out: Path | None) -> None:
     argument(
         "--from-text", action="store_true", help="extract answers from the text, also of samples with an `answer`"
     ),
-    argument("--workers", type=at_least_one, help="math-verify processes (default: one per core)"),
 )
 def analyze(
     files: Sequence[Path],
     json_out: Path | None,
     plot: Path | None,
-    per_question: Path | None,
     from_text: bool,
     threshold: float,
     **settings: Any,
@@ -342,16 +327,12 @@ def analyze(
     from outcome_rl.analyze import analyze_file
     from outcome_rl.exploration.config import ExplorationConfig
     from outcome_rl.files.samples import Fields
-    from outcome_rl.tools.sample_changes import changes, print_changes
-    from outcome_rl.tools.sample_report import print_reports
+    from outcome_rl.tools.tables import paired_rows, print_reports, short_names
 
     fields = Fields(**{name: settings.pop(name) for name in Fields._fields})
     config = ExplorationConfig(**settings)
     # Absolute, because a user's function may change the working directory.
-    json_out, plot, per_question = (
-        checked_output(option, out)
-        for option, out in (("--json", json_out), ("--plot", plot), ("--per-question", per_question))
-    )
+    json_out, plot = checked_output("--json", json_out), checked_output("--plot", plot)
     if plot is not None and plot.suffix.lower() not in PICTURES:
         raise ValueError(f"--plot must be a file that ends in {', '.join(PICTURES)}; got {printable(plot.name)!r}")
     found = {}
@@ -361,21 +342,23 @@ def analyze(
                 file, config.matcher(), from_text=from_text, fields=fields, threshold=threshold, progress=progress
             )
     reports = {name: one.report for name, one in found.items()}
-    paired = changes(*(one.questions for one in found.values())) if len(found) == 2 else []
     if plot is not None:
-        from outcome_rl.tools.sample_plot import plot_reports
+        from outcome_rl.tools.plot import Line, over_k, png
 
-        plot_reports(reports, plot)
-    if per_question is not None:
-        from outcome_rl.tools.question_table import write_questions
-
-        write_questions({name: one.questions for name, one in found.items()}, per_question)
+        looks = enumerate(short_names([*reports]))
+        png(
+            over_k([(one, Line(colour=i, label=name)) for one, (i, name) in zip(reports.values(), looks, strict=True)]),
+            plot,
+        )
 
     def show() -> None:
         print_reports(reports)
-        if paired:
-            print_changes(paired)
-        elif len(found) == 2:
+        if len(found) != 2:
+            return
+        if paired := paired_rows(*(one.questions for one in found.values())):
+            print("questions of both files, paired:")
+            print_table(["", "first", "second", "difference", "standard error", "questions"], paired)
+        else:
             print("The two files share no question id, so they are not compared; --prompt FIELD takes prompts for ids.")
 
     print_result(next(iter(reports.values())) if len(reports) == 1 else reports, json_out, show)

@@ -253,7 +253,7 @@ def test_another_field_is_audited(tmp_path: Path) -> None:
 def test_the_audit_is_printed_by_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     samples = [{"answer": str(i), "reward": 1} for i in (*range(5, 12), 5)]
     path = write_rows(tmp_path / "samples.jsonl", [row(samples)])
-    main(["analyze", str(path), "--against", "reward"])
+    main(["analyze", str(path), "--reward", "reward"])
     printed = capsys.readouterr().out
     assert "The labels of 8 samples differ; gold: number, 2 of them not shown:" in printed
     assert "question q, answer 5, 2 times: correct by the file, wrong here (gold 4)" in printed

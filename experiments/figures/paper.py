@@ -21,7 +21,7 @@ from outcome_rl.files.atomic import write_json, write_text
 from outcome_rl.metrics import ks_up_to
 from outcome_rl.terminal.tables import counted
 from outcome_rl.terminal.text import printable
-from outcome_rl.tools import charts
+from outcome_rl.tools import plot
 from outcome_rl_kernels.settings import needing_user, settings_of
 
 SOLVED, DISTINCT = "exploration/solved_fraction", "exploration/distinct_answers"
@@ -46,13 +46,13 @@ class Line(NamedTuple):
     runs: int
     dashed: bool = False
 
-    def drawn(self, methods: Sequence[str]) -> charts.Line:
+    def drawn(self, methods: Sequence[str]) -> plot.Line:
         """Return the line as a chart takes it: a method has one colour in all figures, and the base policy is grey."""
-        grey = len(charts.PALETTE) - 1
+        grey = len(plot.PALETTE) - 1
         colour = grey if self.method == BASE else methods.index(self.method) % grey
         runs = "" if self.method == BASE else f" ({counted(self.runs, 'run')})"
         label = f"{self.method}{runs}{', unsolved' if self.dashed else ''}"
-        return charts.Line(self.points, colour, "--" if self.dashed else "-", label)
+        return plot.Line(self.points, colour, "--" if self.dashed else "-", label)
 
 
 class Panel(NamedTuple):
@@ -74,10 +74,10 @@ class Drawing(NamedTuple):
     def write(self, methods: Sequence[str], path: Path) -> None:
         """Write the picture; `methods` are all of them, in the order of their colours."""
         panels = [
-            charts.Panel(one.title, one.xlabel, [line.drawn(methods) for line in one.lines], over_k=one.log2)
+            plot.Panel(one.title, one.xlabel, [line.drawn(methods) for line in one.lines], over_k=one.log2)
             for one in self.panels
         ]
-        charts.png(panels, path)
+        plot.png(panels, path)
 
 
 class Cell(NamedTuple):

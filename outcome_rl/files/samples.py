@@ -83,7 +83,6 @@ class Question:
     gold: str | None  # None: the file has none
     answers: list[str | None]  # or texts, for an outcome function
     labels: list[bool | None]  # correctness by the file's source; None if it has none
-    prompt: str = field(default="", compare=False)  # its text, of a conversation the last message; "" without one
     example: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)  # its first row
 
 
@@ -155,7 +154,7 @@ class _Reader:
         labels = self._labels(row, len(samples) if several else None, where)
         known = self.questions.get(question_id)
         if known is None:
-            known = self.questions[question_id] = Question(question_id, gold, [], [], _last_text(prompt), row)
+            known = self.questions[question_id] = Question(question_id, gold, [], [], row)
             self._seen_at[question_id], self._prompts[question_id] = where, prompt
         else:
             self._check_same(known, gold, prompt, where)
@@ -313,11 +312,6 @@ _MISSING = object()
 
 def _is_conversation(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(one, Mapping) and "role" in one for one in value)
-
-
-def _last_text(prompt: Any) -> str:
-    text = prompt[-1].get("content") if _is_conversation(prompt) else prompt
-    return text if isinstance(text, str) else ""
 
 
 def _is_sample(value: Any) -> bool:

@@ -86,6 +86,11 @@ class Run(NamedTuple):
     samples: list[dict[str, Any]]
 
     @property
+    def last_samples(self) -> list[dict[str, Any]]:
+        """Sample completions of the last step that has some."""
+        return [row for row in self.samples if row["step"] == self.samples[-1]["step"]]
+
+    @property
     def best(self) -> dict[str, tuple[int, float]]:
         """Metric -> step and value, where it is the best on the validation data."""
         return best_steps(self.watched("validation"))

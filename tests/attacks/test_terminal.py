@@ -18,7 +18,7 @@ from outcome_rl.grpo.run.display import Display
 from outcome_rl.terminal.progress import show_progress
 from outcome_rl.terminal.tables import print_table
 from outcome_rl.terminal.text import printable
-from outcome_rl.tools.sample_table import samples_table
+from outcome_rl.tools.tables import print_samples
 
 TITLE = "\x1b]0;owned\x07"  # sets the title of the window
 ESCAPES = [TITLE, "\x1b[2J", "\x9b31m", "\x1b]8;;http://evil\x07click", "\x1bc", "\x08\x08\r", "\x00", "\x7f", "\ud800"]
@@ -39,16 +39,17 @@ def test_only_control_characters_are_replaced(text: str) -> None:
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_a_completion(terminal: bool) -> None:
+def test_a_completion(terminal: bool, capsys: pytest.CaptureFixture[str]) -> None:
     display = Display()
     display.console = Console(file=io.StringIO(), force_terminal=terminal, color_system=None, width=100)
     hostile = "".join(ESCAPES)
     numbers = {"reward": 1.0, "count": 1, "bonus": 0.1, "advantage": 0.1}
     texts = dict.fromkeys(("question", "completion", "gold", "outcome"), hostile)
-    display.console.print(samples_table([{"step": 1} | texts | numbers]))
+    print_samples([{"step": 1} | texts | numbers])
     display.say(hostile)
     output = display.console.file
     assert isinstance(output, io.StringIO)
+    assert harmful(capsys.readouterr().out) == []
     assert harmful(output.getvalue().replace("\x1b[2m", "").replace("\x1b[1m", "").replace("\x1b[0m", "")) == []
     assert "owned" in output.getvalue()  # the text is there
 
@@ -64,7 +65,7 @@ def test_file_names_and_data(tmp_path: Path) -> None:
         {"question_id": f"r{escape}", "gold": " ", "response": "1"},
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    result = invoke(cli.main, "analyze", path, "--workers", 1)
+    result = invoke(cli.main, "analyze", path)
     assert result.exit_code == 0, result.output
     assert harmful(result.output) == []
 
@@ -102,7 +103,7 @@ def test_a_terminal_without_unicode_ends_no_command(tmp_path: Path, monkeypatch:
     )
     output = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output, encoding="ascii", write_through=True))
-    cli.main(["analyze", str(path), "--workers", "1"])
+    cli.main(["analyze", str(path)])
     assert rb"question \xe9" in output.getvalue()
 
 

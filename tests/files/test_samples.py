@@ -236,9 +236,6 @@ def test_without_golds_the_rewards_or_nothing_decide(tmp_path: Path) -> None:
     assert analysis.report["diff_at_k"]["1"] > 0
     (question,) = analysis.questions
     assert (question["correct"], question["distinct"], question["majority"]) == (None, 1, "4")
-    assert question["prompt"] == "a"  # its id, a hash, tells nobody which question it is
-    chat = analyze_file(write(tmp_path / "chat.jsonl", [{"prompt": CHAT, "completion": ASSISTANT}])).questions
-    assert chat[0]["prompt"] == "2 + 2?"
 
 
 def test_before_and_after_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -250,19 +247,21 @@ def test_before_and_after_training(tmp_path: Path, capsys: pytest.CaptureFixture
 
     before = write(tmp_path / "before.jsonl", rows({"a": "1234", "b": "2345", "c": "1123", "only": "1111"}))
     after = write(tmp_path / "after.jsonl", rows({"c": "1111", "a": "1111", "b": "22"}))
-    picture, table = tmp_path / "change.png", tmp_path / "questions.csv"
-    main(["analyze", str(before), str(after), "--plot", str(picture), "--per-question", str(table)])
+    picture = tmp_path / "change.png"
+    main(["analyze", str(before), str(after), "--plot", str(picture)])
     printed = capsys.readouterr().out
-    assert "3 questions of both files, paired" in printed
     (line,) = [line for line in printed.splitlines() if line.strip().startswith("pass@1 ")]
     assert line.split()[1:4] == ["0.250", "0.667", "+0.417"]
     (line,) = [line for line in printed.splitlines() if line.strip().startswith("pass@4 ")]
-    assert line.split() == ["pass@4", "1.000", "1.000", "+0.000", "2"]  # of the questions with four samples in both
+    assert line.split() == [
+        "pass@4",
+        "1.000",
+        "1.000",
+        "+0.000",
+        "0.000",
+        "2",
+    ]  # of the questions with four samples in both
     assert picture.read_bytes().startswith(b"\x89PNG")
-    with table.open(newline="") as file:
-        found = list(csv.DictReader(file))
-    assert [(row["question_id"], row["correct"]) for row in found[:2]] == [("a", "1"), ("b", "0")]
-    assert len(found) == 7
     other = write(tmp_path / "other.jsonl", rows({"z": "1"}))
     main(["analyze", str(before), str(other)])
     assert "share no question" in capsys.readouterr().out
