@@ -7,7 +7,6 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
 
 from bench.baselines import BASELINES, COMPILED, OURS, SAMPLE_BELOW
 from bench.loss_report import Record, Row, Section, number, of_floor, of_floor_text, row_of, table
@@ -127,48 +126,46 @@ def summary(sections: dict[str, Section], names: Sequence[str]) -> str:
 
 
 def plot(record: Record, path: Path) -> None:
-    """Time over the floor against peak memory, a panel for each section that stands for the others."""
+    """Bars of time over the floor, with peak memory beside them: a panel for each section of `MAIN`."""
     sections = {name: record["figures"]["sections"][name] for name in MAIN if name in record["figures"]["sections"]}
-    figure = Figure(figsize=(max(8, 5 * len(sections)), 5), layout="constrained")
-    panels = figure.subplots(1, len(sections), squeeze=False)[0]
-    for axes, (name, section) in zip(panels, sections.items(), strict=True):
-        _panel(axes, name, section)
-    handles = {
-        label: handle for axes in panels for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
-    }
-    figure.legend(handles.values(), handles, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    shown = {name: _bars(section) for name, section in sections.items()}
+    pairs = [list(shown.items())[i : i + 2] for i in range(0, len(shown), 2)]
+    heights = [1.2 + max(len(bars) for _, bars in pair) for pair in pairs]
+    figure = Figure(figsize=(9, 0.26 * sum(heights) + 0.4), layout="constrained")
+    panels = figure.subplots(len(pairs), 2, squeeze=False, height_ratios=heights)
+    for axes in panels.flat[len(shown) :]:
+        axes.set_visible(False)
+    for axes, (name, bars) in zip(panels.flat, shown.items(), strict=False):
+        _panel(axes, name, bars)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
+    figure.savefig(path, dpi=110)
 
 
-def _panel(axes: Axes, name: str, section: Section) -> None:
-    points = {
-        row["name"]: (row["peak_mib"], ratio)
-        for row in section["rows"]
-        if row["peak_mib"] is not None and row["carries_coefficients"] and (ratio := of_floor(row, section)) is not None
-    }
-    axes.axhline(1.0, color="#999999", linewidth=1, linestyle=":", label="three matrix products")
-    of_ours = sorted(point for label, point in points.items() if label.startswith(OURS))
-    if of_ours:
-        axes.plot(*zip(*of_ours, strict=True), "o-", color="#0b6e99", label=f"{OURS}, by workspace")
-    # A library keeps its mark in every panel; unfilled, so that two at one place are both seen.
-    marks = {baseline.name: (f"C{i % 10}", "s^vD<>P*Xp"[i % 10]) for i, baseline in enumerate(BASELINES[1:], start=1)}
-    for label, point in points.items():
-        if label in marks:
-            colour, marker = marks[label]
-            axes.plot(*point, marker, color=colour, fillstyle="none", markersize=8, markeredgewidth=1.6, label=label)
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log", base=2)
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter("{x:g}")
-        axis.set_minor_locator(NullLocator())
-    bottom, top = axes.get_ylim()
-    axes.set_yticks([tick for tick in (0.5, 0.7, 1, 1.2, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32) if bottom <= tick <= top])
-    axes.set_xlabel("peak memory beyond the inputs, MiB")
-    axes.set_ylabel("time / time of three matrix products")
-    axes.set_title(name, loc="left", fontsize=11)
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
+def _bars(section: Section) -> list[tuple[str, float, float]]:
+    """Return (library, time over the floor, peak MiB) of each loss that was timed, the fastest first; ours once."""
+    names = {OURS, *(baseline.name for baseline in BASELINES)}
+    rows = [row for row in section["rows"] if row["name"] in names and row["carries_coefficients"]]
+    timed = [(row["name"], of_floor(row, section), row["peak_mib"]) for row in rows]
+    bars = [(name, ratio, peak) for name, ratio, peak in timed if ratio is not None and peak is not None]
+    return sorted(bars, key=lambda bar: bar[1])
+
+
+def _panel(axes: Axes, name: str, bars: Sequence[tuple[str, float, float]]) -> None:
+    names, ratios, peaks = zip(*bars, strict=True)
+    longest = max(ratios)
+    axes.barh(names, ratios, height=0.7, color=["#0b6e99" if each == OURS else "#c4cdd3" for each in names])
+    for place, (ratio, peak) in enumerate(zip(ratios, peaks, strict=True)):
+        memory = f"{peak / 1024:.1f} GiB" if peak >= 1024 else f"{peak:.0f} MiB"
+        axes.annotate(
+            f"{ratio:.2f}x, {memory}", (ratio, place), (4, 0), textcoords="offset points", va="center", fontsize=8
+        )
+    axes.axvline(1.0, color="#555555", linewidth=1, linestyle=":")  # the three matrix products
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1.45 * longest)
+    axes.set_xticks([])
+    axes.tick_params(axis="y", labelsize=8, length=0)
+    axes.set_title(name, loc="left", fontsize=9)
+    axes.spines[["top", "right", "bottom"]].set_visible(False)
 
 
 def _summary_cell(row: Row | None, section: Section) -> str:
@@ -204,4 +201,4 @@ def _case_text(case: dict[str, Any]) -> str:
 
 
 def _image(path: str) -> str:
-    return f"![Time of each policy loss, over that of three matrix products, against its peak memory]({path})"
+    return f"![Time of each policy loss over that of three matrix products, a dotted line, and its peak memory]({path})"

@@ -17,10 +17,9 @@ from experiments.lab.verdicts import Verdict, estimate
 from experiments.paper import grid, hard_questions
 from experiments.paper.figures import COLOURS, save_small
 from experiments.paper.measures import BASE, Measure, Results, final, solved
-from experiments.paper.plan import ALL, FORGETTING, HARD_ESTIMATORS, METHODS
+from experiments.paper.plan import ALL, FORGETTING, HARD_ESTIMATORS
 from experiments.paper.tables import label, table
 
-BONUS, ESTIMATOR, BOTH = "#0b6e99", "#d1495b", "#7b5ea7"
 # In points from its point, where a label stands that would cover something at (7, 4).
 OFFSETS = {
     "ucb_con": (-6, -9),
@@ -42,8 +41,18 @@ AIMS = {
 }
 
 
-SHOWN = {BASE: "base policy", "none": "GRPO", "maxrl+batch": "MaxRL + Batch", "pkpo": "PKPO, k = 4"}
-"""The four methods of the README's table and figure."""
+SHOWN = {
+    BASE: "base policy",
+    "none": "GRPO",
+    "maxrl": "MaxRL alone",
+    "maxrl+batch": "MaxRL + Batch",
+    "pkpo": "PKPO, k = 4",
+}
+"""The methods of the README's table and figure."""
+
+
+# Where the name of a curve stands, unless at its end: PKPO ends where the base policy does, MaxRL where its sum does.
+ENDS = {BASE: (2, (8, -10)), "maxrl+batch": (-1, (6, 1)), "maxrl": (-1, (6, -7))}
 
 
 def setting(method: str) -> str:
@@ -68,7 +77,7 @@ def verdicts(hard: Results, medium: Results, predictions: Mapping[str, Any]) -> 
 
 
 def readme_table(hard: Results, medium: Results, predictions: Mapping[str, Any]) -> str:
-    """Return means of four methods, in Markdown; a value that is not decided to differ from GRPO's says so."""
+    """Return means of each method, in Markdown; a value that is not decided to differ from GRPO's says so."""
     found = verdicts(hard, medium, predictions)
     columns = {
         "pass@1": ("final pass@1", "medium", final(1)),
@@ -86,17 +95,16 @@ def readme_table(hard: Results, medium: Results, predictions: Mapping[str, Any])
 
 
 def draw_curves(medium: Results, path: Path) -> None:
-    """Draw test pass@k over k of the four methods: means over the rule tables with 95 % intervals."""
+    """Draw test pass@k over k of the methods: means over the rule tables with 95 % intervals."""
     figure = Figure(figsize=(7.2, 3.6), layout="constrained")
     axes = figure.subplots()
     ks = [2**power for power in range(8)]
-    colours = {BASE: COLOURS[BASE], "none": COLOURS["none"], "maxrl+batch": BOTH, "pkpo": BONUS}
     for method, name in SHOWN.items():
         at = [estimate(values(medium, method, final(k))) for k in ks]
-        colour = colours[method]
+        colour = COLOURS[method]
         axes.plot(ks, [one.mean for one in at], color=colour, lw=2, ls="--" if method == BASE else "-")
         axes.fill_between(ks, [one.low for one in at], [one.high for one in at], color=colour, alpha=0.12, lw=0)
-        at_k, offset = (2, (8, -10)) if method == BASE else (-1, (6, -3))  # PKPO ends where the base policy does
+        at_k, offset = ENDS.get(method, (-1, (6, -3)))
         axes.annotate(name, (ks[at_k], at[at_k].mean), offset, textcoords="offset points", fontsize=9, color=colour)
     axes.set_xscale("log", base=2)
     axes.set_xticks(ks, [str(k) for k in ks])
@@ -176,7 +184,7 @@ def _panel(axes: Axes, results: Results, methods: Sequence[str], measure: Measur
     for place, method in enumerate(methods):
         found = values(results, method, measure)
         spread = [place + 0.22 * (i / (len(found) - 1) - 0.5) for i in range(len(found))]
-        colour = COLOURS[BASE] if method in (BASE, "none") else _colour(method)
+        colour = COLOURS[method]
         axes.scatter(spread, found, s=12, color=colour, alpha=0.45, linewidth=0)
         mean, *_ = estimate(found)
         axes.hlines(mean, place - 0.3, place + 0.3, color=colour, lw=2.2)
@@ -190,10 +198,6 @@ def _panel(axes: Axes, results: Results, methods: Sequence[str], measure: Measur
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _colour(method: str) -> str:
-    return BOTH if "+" in method else BONUS if method.partition("-c-")[0] in METHODS else ESTIMATOR
-
-
 def _changes(axes: Axes, results: Results) -> None:
     axes.axhline(0, color="#8c8c8c", lw=0.8)
     axes.axvline(0, color="#8c8c8c", lw=0.8)
@@ -202,7 +206,7 @@ def _changes(axes: Axes, results: Results) -> None:
             estimate(grid.measured(grid.Row(method, grid.GRPO, name), results))
             for name in ("final pass@1", "final pass@32")
         )
-        colour = _colour(method)
+        colour = COLOURS[method.partition("-c-")[0]]
         xerr, yerr = ([[at.mean - at.low], [at.high - at.mean]] for at in (x, y))
         axes.errorbar([x.mean], [y.mean], yerr, xerr, fmt="o", ms=4, lw=0.8, color=colour)
         offset = OFFSETS.get(method, (7, 4))

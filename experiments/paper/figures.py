@@ -26,6 +26,10 @@ COLOURS = {
     "none@16": "#e8a5ad",
     **{name: f"C{index}" for index, name in enumerate((*ESTIMATORS, *SUMS, *GENTLE, *ABLATIONS))},
     **dict(zip(SAMPLED, ("#e9a03b", "#0b6e99"), strict=True)),
+    "maxrl": "#2f4b9a",
+    "maxrl+batch": "#5a2a82",
+    "pkpo": "#dd6b10",
+    "pass_at_k": "#8a6d3b",
 }
 
 
@@ -138,7 +142,7 @@ def finish_axes(axes: Axes, title: str, xlabel: str, *, legend: bool = True) -> 
 
 
 def save_small(figure: Figure, path: Path, dpi: int = 85) -> None:
-    """Save a PNG with a palette of 64 colours: a third of the bytes, and no difference to the eye."""
+    """Save a PNG with a palette of 256 colours: half of the bytes, and no difference to the eye."""
     figure.savefig(path, dpi=dpi)
     with Image.open(path) as image:
-        image.convert("RGB").quantize(64).save(path, optimize=True)
+        image.convert("RGB").quantize(256).save(path, optimize=True)
