@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, NoReturn, Self
+from typing import Any, NoReturn, Self
 
 import torch
 import torch.distributed as dist
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from outcome_rl.exploration import saved
 from outcome_rl.exploration.config import ExplorationConfig
-from outcome_rl.exploration.history import QuestionHistory, Totals
+from outcome_rl.exploration.history import QuestionHistory
 from outcome_rl.exploration.reading import Facts, Reading, read_batch
 from outcome_rl.exploration.scored import Scored, move
 from outcome_rl.exploration.scoring import score_batch
@@ -26,7 +26,6 @@ from outcome_rl.questions import question_key
 from outcome_rl_kernels import OutcomeCounts
 from outcome_rl_kernels.advantages.groups import Scale
 from outcome_rl_kernels.backends import triton_obstacle
-from outcome_rl_kernels.counts.table import Past
 
 
 def device_of_counts(device: torch.device) -> torch.device:
@@ -38,13 +37,15 @@ class Explorer:
     """Counts of the outcomes of a run, and the advantages that follow from them.
 
     The count table is the only state: its history says which questions were solved, and how many answers each got.
-    Texts of outcomes and golds stand beside it, and are only ever added. A call computes everything and then commits
-    once: if it raises or is interrupted, it has either left no trace or is finished.
+    Texts of outcomes and golds stand beside it, and are only ever added. A call computes everything, adds what is new
+    to these, and then counts the batch in one step: if it raises or is interrupted, all of the batch is counted, or
+    nothing.
 
     Args:
         config: settings; None takes the defaults.
         device: device of the counts and of the tensors in `Scored`. With a GPU, `score` copies its columns there once,
-            computes there, and synchronises once to read the metrics; `Scored.host` has the values.
+            computes there, and synchronises once to check the values, which `Scored.host` has; `Scored.metrics` waits
+            once more.
         process_group: processes that train together and all call `score` and `count`, each with its own responses,
             whose groups may span ranks. All get the same result and keep the same counts and texts. None: this process
             only.
@@ -91,9 +92,6 @@ class Explorer:
         self.matcher = self.config.matcher()
         self.counts = OutcomeCounts(device=device, rule=self.matcher.rule)
         self._facts = Facts({}, {})
-        # A table and its sums, because asking one on a GPU would synchronise; another table is summed up anew.
-        self._known: tuple[Any, Totals] = (self.counts.table, Totals())
-        self._commit: _Commit | None = None  # begun, and not known to be finished
         self.batches = 0
         self.id_source = ""
         self.length_setting = ""
@@ -139,7 +137,7 @@ class Explorer:
             TypeError, ValueError: an argument has the wrong type, length or value; a question has another gold than
                 before; a group holds two questions; correctness is unknown although rewards or bonus depend on
                 it; an outcome function fails on all responses of its first batch; or a bonus or advantage is not
-                finite. The explorer is then unchanged.
+                finite. Nothing is then counted.
         """
         rule = self.config.rule(scale)
         with self._lock:
@@ -153,10 +151,9 @@ class Explorer:
                 )
             questions_N, scored = score_batch(reading, self.config, rule, self.counts, self.batches)
             self._warn(reading)
-            host = scored.host
-            past = Past(host.counts, torch.stack([host.visits, host.successes, host.distinct]))
-            self._count([questions_N, scored.keys, scored.correct], reading, past, self.batches + 1)
-            scored.history.update(self._totals().metrics(judged=scored.judged))
+            self._count([questions_N, scored.keys, scored.correct], reading)
+            self.batches += 1
+            scored.sums.copy_(self.counts.sums())
         return scored
 
     def count(
@@ -179,8 +176,7 @@ class Explorer:
         with self._lock:
             reading = self._read(question_ids, responses, golds, rows=rows)
             columns = move([reading.questions, reading.keys, reading.correct], self.counts.device)
-            past = Past(*(column.cpu() for column in self.counts.read(*columns[:2])))
-            self._count(columns, reading, past, self.batches)
+            self._count(columns, reading)
 
     def seen(self, question_id: str | int) -> list[tuple[str | None, int]]:
         """List the outcomes sampled for a question so far, the most frequent first.
@@ -193,7 +189,6 @@ class Explorer:
         """
         key, question_id = question_key(question_id), str(question_id)
         with self._lock:
-            self._finish()
             texts: dict[int, str | None] = {**self._facts.texts.get(question_id, {}), NO_ANSWER: None}
             keys_A = torch.tensor(list(texts), device=self.counts.device)
             counts_A = self.counts.lookup(torch.full_like(keys_A, key), keys_A).tolist()
@@ -203,12 +198,11 @@ class Explorer:
     def questions(self) -> dict[str, QuestionHistory]:
         """Return samples, correct samples and different answers of every question sampled so far, by its id."""
         with self._lock:
-            self._finish()
             ids = list(self._facts.texts)
             keys = [question_key(question_id) for question_id in ids]
             history = self.counts.history(torch.tensor(keys, dtype=torch.int64, device=self.counts.device))
         rows = zip(*(column.tolist() for column in history), strict=True)
-        return {question_id: QuestionHistory(*row) for question_id, row in zip(ids, rows, strict=True)}
+        return {question_id: QuestionHistory(*row) for question_id, row in zip(ids, rows, strict=True) if row[0]}
 
     def state_dict(self) -> dict[str, Any]:
         """Return counts, texts and golds, as tensors and JSON values; on every rank the same.
@@ -222,7 +216,6 @@ class Explorer:
                 "outcome_function(name=..., version=...)(function)"
             )
         with self._lock:
-            self._finish()
             entries = self.counts.items()
             if not saved.is_whole(entries, self._facts.texts):
                 raise ValueError(
@@ -250,7 +243,7 @@ class Explorer:
         counts = OutcomeCounts(device=self.counts.device, rule=self.matcher.rule)
         counts.load_state_dict({"rule": counts.rule, **entries._asdict()})
         with self._lock:
-            self.counts, self._facts, self._commit = counts, facts, None
+            self.counts, self._facts = counts, facts
             self.batches, self.id_source = batches, id_source
 
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -324,39 +317,14 @@ class Explorer:
         return f"Explorer({self.config}, {len(self._facts.texts)} questions, {self.counts})"
 
     def _read(self, *columns: Any, **named: Any) -> Reading:
-        """Read the responses of all ranks, after a commit that was interrupted."""
-        self._finish()
+        """Read the responses of all ranks."""
         batch = partial(Batch.of, *columns, **named)
         return read_batch(batch, self.matcher, self.config, self._facts, self.process_group)
 
-    def _totals(self) -> Totals:
-        """Return the sums over the table, as the last commit left them; another table's are computed."""
-        table = self.counts.table
-        if self._known[0] is not table:  # a user has changed the counts, or a state was loaded
-            self._known = (table, Totals.of(self.counts))
-        return self._known[1]
-
-    def _count(self, columns: Sequence[Tensor], reading: Reading, past: Past, batches: int) -> None:
-        """Count a batch, and commit what follows from it.
-
-        The commit is noted before the table changes, and carried out afterwards. If an interrupt comes in between, the
-        next call asks the table whether the batch is in it.
-        """
-        totals = self._totals().after(reading.questions, reading.keys, reading.correct, past)
-        self._commit = _Commit(self.counts, totals, reading, batches)
+    def _count(self, columns: Sequence[Tensor], reading: Reading) -> None:
+        """Add the facts of a batch, then count it, so that whatever is counted has its text."""
+        self._facts.add(reading, self.matcher)
         self.counts.observe(*columns)
-        self._finish(counted=True)
-
-    def _finish(self, *, counted: bool = False) -> None:
-        """Carry out a commit whose batch is in the table, and drop one whose batch is not."""
-        commit = self._commit
-        if commit is None:
-            return
-        if counted or (commit.counts is self.counts and commit.counts.total() >= commit.totals.samples):
-            self._facts.add(commit.reading, self.matcher)
-            self._known = (commit.counts.table, commit.totals)
-            self.batches = commit.batches
-        self._commit = None
 
     def _warn(self, reading: Reading) -> None:
         """Warn once that correctness is unknown, that no token is masked, and that no response has an answer."""
@@ -383,12 +351,3 @@ class Explorer:
             if name not in self._said:
                 self._said.add(name)
                 warnings.warn(text, stacklevel=3)
-
-
-class _Commit(NamedTuple):
-    """A batch that is about to be counted, and what holds once it is."""
-
-    counts: OutcomeCounts
-    totals: Totals  # of the table with the batch
-    reading: Reading
-    batches: int

@@ -65,11 +65,10 @@ def _pairs(question_id: str, flat: list[int | str]) -> dict[int, str]:
 
 
 def is_whole(entries: CountEntries, texts: Mapping[str, Mapping[int, str]]) -> bool:
-    """Return whether the counts are of the questions with texts, and each outcome has one."""
+    """Return whether each question that is counted, and each of its outcomes, has a text."""
     key_of = {question_id: question_key(question_id) for question_id in texts if question_id.strip()}
     named = {(key_of.get(question_id), key) for question_id, of_key in texts.items() for key in (*of_key, NO_ANSWER)}
-    counted = {*zip(entries.question_keys.tolist(), entries.outcome_keys.tolist(), strict=True)}
-    return counted <= named and {question for question, _ in counted} == {question for question, _ in named}
+    return {*zip(entries.question_keys.tolist(), entries.outcome_keys.tolist(), strict=True)} <= named
 
 
 def write_state(folder: Path, config: ExplorationConfig, state: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ Shapes: N responses of a step, in groups whose sizes may differ; T completion to
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Any
@@ -13,10 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from outcome_rl.exploration.history import metrics_of
 from outcome_rl.outcomes.answer_mask import Tokenizer, answer_mask
 from outcome_rl.outcomes.keys import NO_ANSWER
 from outcome_rl.outcomes.outcome import Outcome
 from outcome_rl_kernels.checks import as_mask
+from outcome_rl_kernels.counts.table import Sums
 from outcome_rl_kernels.loss.types import AnswerMaskMode
 
 
@@ -39,11 +41,12 @@ class Scored:
     answer_mask_mode: AnswerMaskMode  # of the explorer's settings
     judged: bool  # whether it is known which responses are correct, see `Batch.correctness`
     unresolved: int  # responses with a comparison or a function that failed, timed out or was not started in time
-    history: dict[str, float]  # metrics of everything sampled so far, this batch included
+    sums: Tensor  # (5,) int64, `Sums` of everything counted so far, this batch included
+    further: dict[str, float] = field(default_factory=dict)  # metrics that a stack adds
 
     @cached_property
     def host(self) -> "Scored":
-        """The same with tensors in host memory; tensors on a GPU are copied in one transfer, which synchronises."""
+        """The same with columns in host memory; those on a GPU are copied in one transfer, which synchronises."""
         if self.keys.device.type == "cpu":
             return self
         columns = self._columns()
@@ -53,6 +56,8 @@ class Scored:
     @cached_property
     def metrics(self) -> dict[str, float]:
         """Metrics of the batch and of everything sampled so far, under the same names in every training stack.
+
+        With counts on a GPU, this waits for the sums of the table, once.
 
         | name | meaning |
         |---|---|
@@ -111,7 +116,12 @@ class Scored:
                 "outcomes/distinct_in_group_never_solved": distinct[~once_solved],
             }
         means = {name: float(each.mean(dtype=np.float64)) for name, each in values.items() if len(each)}
-        return means | {"outcomes/unresolved": float(self.unresolved)} | self.history
+        return means | {"outcomes/unresolved": float(self.unresolved)} | self.history | self.further
+
+    @property
+    def history(self) -> dict[str, float]:
+        """Metrics of everything sampled so far, this batch included."""
+        return metrics_of(Sums(*self.sums.tolist()), judged=self.judged)
 
     def answer_mask(self, tokenizer: Tokenizer, completion_ids: Sequence[Sequence[int]] | Tensor) -> Tensor:
         """Mark the tokens of each completion that spell its final answer.
@@ -185,7 +195,7 @@ class Scored:
 
     def _columns(self) -> dict[str, Tensor]:
         """Return the tensors (N,), without a gate's where there is none."""
-        return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+        return {name: value for name, value in vars(self).items() if isinstance(value, Tensor) and name != "sums"}
 
 
 def move(columns: Sequence[Tensor], device: torch.device) -> list[Tensor]:

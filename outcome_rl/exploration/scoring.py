@@ -19,7 +19,7 @@ from outcome_rl.user_functions import plain
 from outcome_rl_kernels import GroupRule, OutcomeCounts, group_advantages
 from outcome_rl_kernels.advantages.api import check_results
 from outcome_rl_kernels.counts.api import History
-from outcome_rl_kernels.counts.table import Past
+from outcome_rl_kernels.counts.table import Past, Sums
 
 
 def score_batch(
@@ -35,8 +35,7 @@ def score_batch(
         batches: number of scored batches before this one, for bonuses that read it.
 
     Returns:
-        The keys of the questions on that device, (N,), and `Scored`, whose `history` is empty until the batch is
-        counted.
+        The keys of the questions on that device, (N,), and `Scored`, whose `sums` are 0 until the batch is counted.
 
     Raises:
         ValueError: a group holds two questions, or a registered function gives a number that is not finite.
@@ -92,7 +91,7 @@ def score_batch(
         answer_mask_mode=config.answer_mask_mode,
         judged=bool(reading.correctness.source),
         unresolved=reading.unresolved,
-        history={},
+        sums=keys_N.new_zeros(len(Sums._fields)),
     )
     check_results(rule, scored.host.advantages, scored.host.bonuses)  # on a GPU, `group_advantages` does not look
     return questions_N, scored

@@ -133,7 +133,7 @@ def with_disagreement(scored: Scored, rewards: Tensor, chosen: Tensor) -> Scored
     """Return a batch with the metric `exploration/reward_disagrees`, over its chosen responses; 0 over none."""
     differ = ((rewards > 0).cpu() != scored.host.correct)[chosen.cpu()]
     share = differ.float().mean().nan_to_num().item()
-    return replace(scored, history=scored.history | {"exploration/reward_disagrees": share})
+    return replace(scored, further=scored.further | {"exploration/reward_disagrees": share})
 
 
 def stable_id(id_key: str, row: Mapping[str, Any], prompt: Any, *, place: str, has_media: bool) -> str:

@@ -22,7 +22,7 @@ def test_a_trace_has_what_was_scored() -> None:
 
 
 def test_what_is_not_judged_is_neither_right_nor_wrong() -> None:
-    scored = Explorer(bonus="batch").score(["q"] * 2, [r"\boxed{1}", "no idea"], rewards=[1.0, 0.0])
+    scored = Explorer(bonus="batch").score(["q"] * 2, [r"\boxed{1}", "no idea"], rewards=[0.5, 0.0])
     assert trace(scored)["correct"] == [None, None]
 
 

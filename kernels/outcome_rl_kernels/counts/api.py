@@ -126,6 +126,11 @@ class OutcomeCounts:
                 return self.table.observe(questions, outcomes, correct)
             return self.table.lookup(questions, outcomes)
 
+    def sums(self) -> Tensor:
+        """Return the values of `Sums`, int64 (5,) on the table's device; one on a GPU is not waited for."""
+        with self.lock:
+            return self.table.sums()
+
     def total(self) -> int:
         """Return the number of samples counted so far."""
         with self.lock:

@@ -71,6 +71,13 @@ class NumpyTable:
         pairs = np.flatnonzero((slots[:, _COUNT] > 0) & (slots[:, _CORRECT] >= 0))
         return CountEntries(*(from_numpy(column[pairs]) for column in slots.T))
 
+    def sums(self) -> Tensor:
+        slots = self._slots[:-1]
+        rows = slots[np.flatnonzero((slots[:, _CORRECT] < 0) & (slots[:, _COUNT] > 0))]
+        answers, solved = rows[:, _OUTCOME], rows[:, _CORRECT] != _OF_QUESTION
+        sums = (rows[:, _COUNT].sum(), len(rows), solved.sum(), answers.sum(), answers[solved].sum())
+        return from_numpy(np.array(sums, dtype=np.int64))
+
     def total(self) -> int:
         return int(self._slots[-1, _TOTAL])
 

@@ -34,6 +34,16 @@ class Past(NamedTuple):
         return cls(torch.empty_like(outcome_keys), outcome_keys.new_empty(3, *question_keys.shape))
 
 
+class Sums(NamedTuple):
+    """Sums over everything counted so far; "no answer" is no different answer."""
+
+    samples: int = 0
+    questions: int = 0
+    solved: int = 0  # questions with a correct sample
+    answers: int = 0  # different ones of a question, summed over questions
+    answers_solved: int = 0  # the same over the solved questions
+
+
 class CountTable(Protocol):
     """A table of counts on some device."""
 
@@ -48,6 +58,9 @@ class CountTable(Protocol):
 
     def entries(self) -> CountEntries:
         """Return every pair, in any order."""
+
+    def sums(self) -> Tensor:
+        """Return the values of `Sums` on the device, without a wait."""
 
     def total(self) -> int:
         """Return the sum of all counts."""

@@ -68,6 +68,13 @@ class TritonTable:
         chosen = self.slots[(self.slots[:, 2] > 0) & (self.slots[:, 3] >= 0)]
         return CountEntries(*(chosen[:, column].contiguous() for column in range(4)))
 
+    def sums(self) -> Tensor:
+        _, answers, counts, correct = self.slots.unbind(1)
+        question = (counts > 0) & (correct < 0)
+        solved = question & (correct != torch.iinfo(torch.int64).min)
+        terms = (counts * question, question, solved, answers * question, answers * solved)
+        return torch.stack([term.sum() for term in terms])
+
     def total(self) -> int:
         return self._read_state()[_TOTAL]
 
