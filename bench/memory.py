@@ -77,10 +77,7 @@ def estimate_memory(config: TrainConfig) -> MemoryEstimate:
     with FakeTensorMode(allow_non_fake_inputs=True):
         policy = Policy(model.to_empty(device="cpu"), None, adapters)
         length = config.data.max_length
-        batch = config.actor.ppo_micro_batch_size_per_gpu
-        if config.actor.use_dynamic_bsz:
-            batch = max(1, config.actor.ppo_max_token_len_per_gpu // length)
-        batch = min(batch, config.data.train_batch_size * config.rollout.n)
+        batch = min(config.actor.ppo_max_token_len_per_gpu // length, config.data.train_batch_size * config.rollout.n)
         kept = kept_for_backward(policy, batch, length)
         if config.model.enable_gradient_checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})

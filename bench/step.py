@@ -52,7 +52,7 @@ MODELS = {
         "data.max_prompt_length=80",
         "data.max_response_length=64",
         "rollout.n=4",
-        "actor.ppo_micro_batch_size_per_gpu=8",
+        "actor.ppo_max_token_len_per_gpu=1152",
     ),
     "llama-1b": (
         "model.dtype=auto",
@@ -60,7 +60,7 @@ MODELS = {
         "data.max_prompt_length=80",
         "data.max_response_length=128",
         "rollout.n=8",
-        "actor.ppo_micro_batch_size_per_gpu=32",
+        "actor.ppo_max_token_len_per_gpu=6656",
     ),
     "smollm2": (
         "model.path=models/smollm2-135m-arithmetic",
@@ -72,7 +72,7 @@ MODELS = {
         "data.max_prompt_length=64",
         "data.max_response_length=24",
         "rollout.n=8",
-        "actor.ppo_micro_batch_size_per_gpu=32",
+        "actor.ppo_max_token_len_per_gpu=2816",
         "exploration.answer_mask_mode=none",
     ),
 }

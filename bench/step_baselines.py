@@ -106,9 +106,14 @@ class Baseline(ABC):
         micro_batches = self.micro_batches(samples)
         return self.update(micro_batches, [self.reference_logps(one) for one in micro_batches])
 
+    @property
+    def responses_in_a_pass(self) -> int:
+        """Responses of full length in the tokens of a pass of ours."""
+        return self.config.actor.ppo_max_token_len_per_gpu // self.config.data.max_length
+
     def micro_batches(self, samples: Sequence[Sample]) -> list[Padded]:
         padded = pad(samples, self.trainer.parts.policy.tokenizer.pad_token_id, self.device)
-        return padded.split(self.config.actor.ppo_micro_batch_size_per_gpu)
+        return padded.split(self.responses_in_a_pass)
 
     def _now(self) -> float:
         if self.device.type == "cuda":
@@ -196,10 +201,10 @@ class TrlLoop(Baseline):
         actor = self.config.actor
         self._folder = tempfile.TemporaryDirectory()
         samples = self.config.data.train_batch_size * self.config.rollout.n
-        self._parts = samples // actor.ppo_micro_batch_size_per_gpu
+        self._parts = samples // self.responses_in_a_pass
         settings = GRPOConfig(
             output_dir=self._folder.name,
-            per_device_train_batch_size=actor.ppo_micro_batch_size_per_gpu,
+            per_device_train_batch_size=self.responses_in_a_pass,
             gradient_accumulation_steps=self._parts,
             num_generations=self.config.rollout.n,
             max_completion_length=self.config.data.max_response_length,

@@ -49,7 +49,6 @@ def warm_start(
         actor=ActorConfig(
             loss_mode="cispo",  # its value is the negative log-likelihood, because the ratio is 1
             kl_loss_coef=0.0,
-            ppo_micro_batch_size_per_gpu=BATCH_SIZE,
             optim=OptimConfig(
                 lr=LEARNING_RATE, lr_warmup_steps=WARMUP_STEPS, lr_scheduler_type="linear", weight_decay=0.0
             ),

@@ -32,7 +32,7 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def config_of(folder: Path, *overrides: str) -> TrainConfig:
-    sizes = ("data.max_prompt_length=5", "data.max_response_length=7", "actor.ppo_micro_batch_size_per_gpu=4")
+    sizes = ("data.max_prompt_length=5", "data.max_response_length=7", "actor.ppo_max_token_len_per_gpu=48")
     return load_config("toy", [f"model.path={folder}", *sizes, *overrides])
 
 
@@ -69,7 +69,7 @@ def test_activations(dtype: str, model: tuple[LlamaForCausalLM, Path]) -> None:
     adapted = Policy(own, None, add_adapters(own, lora))  # float32 adapters read float32 copies of their inputs
     estimated = parts(config_of(folder, f"model.dtype={dtype}", "model.lora_rank=2"))
     assert estimated["activations"] == kept_for_backward(adapted, 4, 12)
-    few = ("actor.ppo_micro_batch_size_per_gpu=64", "data.train_batch_size=1", "rollout.n=2")  # no more than there are
+    few = ("actor.ppo_max_token_len_per_gpu=768", "data.train_batch_size=1", "rollout.n=2")  # no more than there are
     assert parts(config_of(folder, f"model.dtype={dtype}", *few))["activations"] == kept_for_backward(policy, 2, 12)
 
 
@@ -88,7 +88,7 @@ def test_settings_that_save_memory_lower_the_estimate(model: tuple[LlamaForCausa
     assert lora["gradients"] < whole["gradients"] / 4
     checkpointed = parts(config_of(folder, "model.enable_gradient_checkpointing=true"))
     assert checkpointed["activations"] < whole["activations"] / 2
-    budget = parts(config_of(folder, "actor.use_dynamic_bsz=true", "actor.ppo_max_token_len_per_gpu=24"))
+    budget = parts(config_of(folder, "actor.ppo_max_token_len_per_gpu=24"))
     assert budget["activations"] == kept_for_backward(Policy(real, tokenizer=None), 2, 12)
     offloaded = estimate_memory(config_of(folder, "actor.ref_param_offload=true"))
     assert {part.name: part.phase for part in offloaded.parts}["reference policy"] == "update"

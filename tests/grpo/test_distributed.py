@@ -154,7 +154,7 @@ def run_rank(rank: int, port: int) -> None:
         vllm = ["rollout.engine=vllm", "rollout.importance_cap=1.5", "actor.ppo_mini_batch_size=1"]
         check_updates(two_policies(), of_vllm, load_config("toy", [*CONFIG, *vllm]), rank)
         # In bfloat16 the gradients of the same micro-batches alone are the same.
-        single = load_config("toy", [*CONFIG, "actor.ppo_epochs=1", "actor.ppo_micro_batch_size_per_gpu=1"])
+        single = load_config("toy", [*CONFIG, "actor.ppo_epochs=1", "actor.ppo_max_token_len_per_gpu=32"])
         bfloat16 = [Policy.load(replace(MODEL, dtype="bfloat16")) for _ in range(2)]
         check_updates(bfloat16, batch, single, rank)
         check_bad_gradient(policy, batch, config)

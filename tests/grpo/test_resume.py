@@ -365,7 +365,7 @@ def test_settings_without_effect_on_results_may_change(
         "trainer.experiment_name=renamed",
         "trainer.save_freq=1",
         "exploration.workers=2",
-        "actor.ppo_micro_batch_size_per_gpu=4",  # after running out of memory, say
+        "actor.ppo_max_token_len_per_gpu=128",  # after running out of memory, say
         "model.enable_gradient_checkpointing=true",
     )
     train(small_config(tmp_path, *on_file(tmp_path), *more, "trainer.total_training_steps=3"))

@@ -77,7 +77,7 @@ def split() -> list[str]:
     """A run that two processes cannot share equally: several micro-batches each, an odd number of questions to evaluate
     on, and dynamic sampling, for which all must know what all have found."""
     return [
-        "actor.ppo_micro_batch_size_per_gpu=4",
+        "actor.ppo_max_token_len_per_gpu=128",
         "data.val_files=toy:validation[:5]",
         "data.test_files=toy:test[:5]",
         "algorithm.filter_groups.enable=true",

@@ -14,7 +14,7 @@ SMALL = [
     "data.val_files=toy:validation[:2]",
     "data.test_files=toy:test[:2]",
     "rollout.n=4",
-    "actor.ppo_micro_batch_size_per_gpu=8",
+    "actor.ppo_max_token_len_per_gpu=256",
     "actor.optim.lr=1e-12",
     "model.device=cpu",
 ]

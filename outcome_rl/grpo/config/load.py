@@ -23,6 +23,8 @@ _MAX_VALUES = 100_000  # of a file
 
 # Settings and sections that were removed or renamed, under their dotted names -> what to write in their place.
 RETIRED: dict[str, str] = {
+    "actor.ppo_micro_batch_size_per_gpu": "actor.ppo_max_token_len_per_gpu, the tokens of as many responses",
+    "actor.use_dynamic_bsz": "nothing; passes are filled up to actor.ppo_max_token_len_per_gpu tokens",
     "data.empty_answers": "nothing; problems with an empty answer are left out, with a warning",
     "data.max_samples_seed": "a file of the problems that you drew",
     "data.shuffle": "nothing; every epoch has an order of its own, by trainer.seed",

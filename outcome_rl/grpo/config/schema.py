@@ -261,20 +261,10 @@ class ActorConfig:
         None, "Questions, with all their samples, per optimizer step; null takes the whole batch.", gt=0
     )
     ppo_epochs: int = setting(1, "Passes over each batch.", gt=0)
-    ppo_micro_batch_size_per_gpu: int = setting(
-        8,
-        "Responses per forward and backward pass; gradients accumulate over the mini-batch.",
-        gt=0,
-        affects_results=False,
-    )
-    use_dynamic_bsz: bool = setting(
-        False,
-        "Fill each forward and backward pass up to ppo_max_token_len_per_gpu tokens instead.",
-        affects_results=False,
-    )
     ppo_max_token_len_per_gpu: int = setting(
         16384,
-        "Tokens per forward and backward pass, prompts included, with use_dynamic_bsz.",
+        "Largest number of tokens per forward and backward pass, prompts included; gradients accumulate over the "
+        "mini-batch. Lower it if memory is short.",
         gt=0,
         affects_results=False,
     )
@@ -341,7 +331,7 @@ class ActorConfig:
                 f"actor.ppo_mini_batch_size={self.ppo_mini_batch_size} questions must be at most data.train_batch_size="
                 f"{data.train_batch_size}; null takes all of them"
             )
-        if self.use_dynamic_bsz and self.ppo_max_token_len_per_gpu < data.max_length:
+        if self.ppo_max_token_len_per_gpu < data.max_length:
             raise ValueError(
                 f"actor.ppo_max_token_len_per_gpu={self.ppo_max_token_len_per_gpu} must hold the longest sequence, "
                 f"data.max_prompt_length + data.max_response_length = {data.max_length} tokens"

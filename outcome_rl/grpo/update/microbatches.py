@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from outcome_rl.grpo import distributed
-from outcome_rl.grpo.config.schema import ActorConfig, TrainConfig
+from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.model.packing import PackedBatch, PackingPlan, pack
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.types import Rollout, Sample
@@ -111,9 +111,8 @@ class UpdateBatch:
                 continue
             normalizer = _normalizer([self.batch[row] for row in trained], config)
             rows = [row for row in trained if self._number_computed[row]]
-            micro_batches = [
-                self._micro_batch(chosen, normalizer) for chosen in split_rows(self._plan, rows, config.actor)
-            ]
+            own = split_rows(self._plan, rows, config.actor.ppo_max_token_len_per_gpu)
+            micro_batches = [self._micro_batch(chosen, normalizer) for chosen in own]
             missing = int(not rows)
             if distributed.shards_policy(config.actor):
                 missing = max(missing, distributed.all_reduce_max(len(micro_batches)) - len(micro_batches))
@@ -159,11 +158,10 @@ class UpdateBatch:
         return batch._micro_batch([0], normalizer)
 
 
-def split_rows(plan: PackingPlan, rows: Sequence[int], actor: ActorConfig) -> Iterator[list[int]]:
+def split_rows(plan: PackingPlan, rows: Sequence[int], most_tokens: int) -> Iterator[list[int]]:
     """Group the responses of an optimizer step that this process computes into micro-batches.
 
-    A micro-batch has `ppo_micro_batch_size_per_gpu` responses, or with `use_dynamic_bsz` at most
-    `ppo_max_token_len_per_gpu` tokens, in which the prompt of a group counts once.
+    A micro-batch has at most `most_tokens` tokens, in which the prompt of a group counts once.
 
     Questions are taken in order of their longest response, the longest first, so that lengths within a micro-batch are
     similar (attention may pad to the longest) and a batch that does not fit in memory fails on its first pass; the
@@ -183,7 +181,6 @@ def split_rows(plan: PackingPlan, rows: Sequence[int], actor: ActorConfig) -> It
     with_tokens = [row for row in rows if plan.responses[row]]
     ordered = sorted(with_tokens, key=lambda row: (-longest[plan.groups[row]], plan.ranks[row]))
     own = set(distributed.strided_shard(list(dict.fromkeys(plan.groups[row] for row in ordered))))
-    room = actor.ppo_max_token_len_per_gpu if actor.use_dynamic_bsz else actor.ppo_micro_batch_size_per_gpu
     chosen: list[int] = []
     used = 0
     for row in ordered:
@@ -191,11 +188,10 @@ def split_rows(plan: PackingPlan, rows: Sequence[int], actor: ActorConfig) -> It
             continue
         shares = bool(chosen) and plan.groups[chosen[-1]] == plan.groups[row]
         prompt, response = plan.prompts[row], plan.responses[row]
-        size = response + (0 if shares else prompt) if actor.use_dynamic_bsz else 1
-        if chosen and used + size > room:
+        size = response + (0 if shares else prompt)
+        if chosen and used + size > most_tokens:
             yield chosen
-            chosen, used = [], 0
-            size = response + prompt if actor.use_dynamic_bsz else 1
+            chosen, used, size = [], 0, response + prompt
         chosen.append(row)
         used += size
     if chosen:

@@ -183,7 +183,7 @@ def test_unknown_keys_in_a_file_name_the_file(tmp_path: Path) -> None:
             r"ppo_mini_batch_size=257 questions must be at most data\.train_batch_size",
         ),
         (
-            "actor={use_dynamic_bsz: true, ppo_max_token_len_per_gpu: 5119}",
+            "actor.ppo_max_token_len_per_gpu=5119",
             r"ppo_max_token_len_per_gpu=5119 must hold the longest sequence, .* = 5120 tokens",
         ),
         ("actor.loss_mode=pp", r"actor\.loss_mode must be module:function or one of 'vanilla'"),

@@ -8,7 +8,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outcome_rl.grpo.config.schema import ActorConfig
 from outcome_rl.grpo.model.packing import Layout, PackedBatch, PackingPlan, RaggedSequences, pack
 from outcome_rl.grpo.types import Rollout
 from outcome_rl.grpo.update.microbatches import split_rows
@@ -88,37 +87,32 @@ def test_indices_lead_back_to_the_responses(
         assert len(packed.input_ids_U) == len(nodes)
 
 
-@given(QUESTIONS, st.booleans(), st.integers(1, 5), st.integers(15, 30))
+@given(QUESTIONS, st.booleans(), st.integers(15, 30))
 def test_micro_batches_hold_every_response_with_tokens_once(
-    questions: Questions, share: bool, most_rows: int, most_tokens: int
+    questions: Questions, share: bool, most_tokens: int
 ) -> None:
     plan = PackingPlan.of(make_rollouts(questions), share_prefixes=share)
     rows = range(len(plan.prompts))
     with_tokens = [row for row in rows if plan.responses[row]]
-    by_rows = list(split_rows(plan, rows, ActorConfig(ppo_micro_batch_size_per_gpu=most_rows)))
-    by_tokens = list(split_rows(plan, rows, ActorConfig(use_dynamic_bsz=True, ppo_max_token_len_per_gpu=most_tokens)))
-    for chosen in (by_rows, by_tokens):
-        assert sorted(row for part in chosen for row in part) == with_tokens
-        order = [plan.groups[row] for part in chosen for row in part]
-        assert sum(a != b for a, b in pairwise(order)) == max(len(set(order)) - 1, 0)  # groups stay together
-    assert all(len(part) <= most_rows for part in by_rows)
-    assert len(by_rows) == -(-len(with_tokens) // most_rows)
+    chosen = list(split_rows(plan, rows, most_tokens))
+    assert sorted(row for part in chosen for row in part) == with_tokens
+    order = [plan.groups[row] for part in chosen for row in part]
+    assert sum(a != b for a, b in pairwise(order)) == max(len(set(order)) - 1, 0)  # groups stay together
 
     def tokens(part: list[int]) -> int:
         prompts = {plan.groups[row]: plan.prompts[row] for row in part}
         return sum(prompts.values()) + sum(plan.responses[row] for row in part)
 
-    assert all(tokens(part) <= most_tokens for part in by_tokens)  # 15 holds the longest
-    for part, following in pairwise(by_tokens):
+    assert all(tokens(part) <= most_tokens for part in chosen)  # 15 holds the longest
+    for part, following in pairwise(chosen):
         assert tokens([*part, following[0]]) > most_tokens  # as full as the order allows
 
 
 def test_the_longest_come_first() -> None:
     rollouts = make_rollouts([(0, 2, [[7], [8] * 3]), (0, 2, [[7] * 9, [8] * 2])])
     plan = PackingPlan.of(rollouts, share_prefixes=True)
-    actor = ActorConfig(ppo_micro_batch_size_per_gpu=3)
-    assert list(split_rows(plan, range(4), actor)) == [[2, 3, 0], [1]]
-    assert list(split_rows(plan, [1, 0], actor)) == [[0, 1]]
+    assert list(split_rows(plan, range(4), 16)) == [[2, 3, 0], [1]]
+    assert list(split_rows(plan, [1, 0], 16)) == [[0, 1]]
 
 
 def test_groups_have_equal_prompts() -> None:

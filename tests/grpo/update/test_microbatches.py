@@ -11,21 +11,21 @@ from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.types import Sample
 from outcome_rl.grpo.update.updater import Updater
 
-ALL = "actor.ppo_micro_batch_size_per_gpu=100"
-BY_TOKENS = ("actor.use_dynamic_bsz=true", "actor.ppo_max_token_len_per_gpu=32")
+ALL = "actor.ppo_max_token_len_per_gpu=4096"
+FEW = "actor.ppo_max_token_len_per_gpu=32"
 
 
 @pytest.mark.parametrize(
     ("settings", "loss_agg_mode", "answer_mask_mode"),
     [
         (("actor.use_prefix_grouper=false",), "token-sum", "policy"),
-        (("actor.ppo_micro_batch_size_per_gpu=1",), "token-mean", "all"),
+        (("actor.ppo_max_token_len_per_gpu=32",), "token-mean", "all"),
         # Parts a group: its prompt is computed in both parts.
-        (("actor.ppo_micro_batch_size_per_gpu=2",), "seq-mean-token-sum", "bonus"),
-        (BY_TOKENS, "seq-mean-token-mean", "all"),
-        ((*BY_TOKENS, "actor.use_prefix_grouper=false"), "seq-mean-token-sum-norm", "none"),
+        (("actor.ppo_max_token_len_per_gpu=64",), "seq-mean-token-sum", "bonus"),
+        ((FEW,), "seq-mean-token-mean", "all"),
+        ((FEW, "actor.use_prefix_grouper=false"), "seq-mean-token-sum-norm", "none"),
     ],
-    ids=["own prompts", "one by one", "pairs", "by tokens", "by tokens, own prompts"],
+    ids=["own prompts", "few", "parts", "few tokens", "few tokens, own prompts"],
 )
 def test_packing_changes_nothing(
     settings: tuple[str, ...],
@@ -90,7 +90,7 @@ def test_compilation_changes_nothing(
 ) -> None:
     """Trace forward and backward; generating code would take PyTorch a minute."""
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager", fullgraph=True))
-    settings = ("actor.ppo_micro_batch_size_per_gpu=4",)
+    settings = ("actor.ppo_max_token_len_per_gpu=128",)
     base = clone(base)
     base.model.model.layers = base.model.model.layers[:1]
     base.model.config.num_hidden_layers = 1

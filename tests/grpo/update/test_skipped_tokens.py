@@ -34,7 +34,7 @@ def batch(shared_policy: Policy) -> list[Sample]:
 
 @pytest.fixture(scope="module")
 def make_config(small_config: MakeConfig) -> MakeConfig:
-    settings = ("actor.optim.lr=1e-3", "actor.optim.lr_warmup_steps=0", "actor.ppo_micro_batch_size_per_gpu=3")
+    settings = ("actor.optim.lr=1e-3", "actor.optim.lr_warmup_steps=0", "actor.ppo_max_token_len_per_gpu=32")
     return lambda *more: small_config(Path("unused"), *settings, *more)
 
 

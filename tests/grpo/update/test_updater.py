@@ -29,7 +29,7 @@ from outcome_rl.grpo.types import Sample
 from outcome_rl.grpo.update.updater import Updater
 
 FLOAT, BFLOAT = torch.float32, torch.bfloat16
-ALL = "actor.ppo_micro_batch_size_per_gpu=100"
+ALL = "actor.ppo_max_token_len_per_gpu=4096"
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def num_tokens(batch: list[Sample]) -> int:
     return sum(len(sample.rollout.token_ids) for sample in batch)
 
 
-@pytest.mark.parametrize("more", [[], ["actor.use_prefix_grouper=false", "actor.ppo_micro_batch_size_per_gpu=2"]])
+@pytest.mark.parametrize("more", [[], ["actor.use_prefix_grouper=false", "actor.ppo_max_token_len_per_gpu=32"]])
 def test_the_gradient_of_truncated_sampling(base: Policy, make_config: MakeConfig, more: list[str]) -> None:
     """As below, with log p of the softmax over the tokens that top-p kept, at the temperature of sampling."""
     sampling = RolloutConfig(n=2, temperature=1.5, top_p=0.8)
@@ -110,7 +110,7 @@ def test_sampled_gradients_are_the_gradient_on_average(
     """Seeds differ between runs; the mean of eight is nearer than one."""
 
     def gradients(*settings: str) -> torch.Tensor:
-        settings = "actor.grad_clip=1e9", "actor.ppo_micro_batch_size_per_gpu=3", *settings
+        settings = "actor.grad_clip=1e9", "actor.ppo_max_token_len_per_gpu=32", *settings
         policy, _ = stepped(shared_policy, make_config(*settings), batch, steps=1)
         return torch.cat([one.grad.flatten() for one in policy.model.parameters() if one.grad is not None]).double()
 
@@ -125,7 +125,7 @@ def test_sampled_gradients_are_the_gradient_on_average(
 def test_every_micro_batch_samples_by_a_seed_of_its_own(
     shared_policy: Policy, batch: list[Sample], make_config: MakeConfig
 ) -> None:
-    config = make_config("actor.sample_below=0.2", "actor.ppo_micro_batch_size_per_gpu=3")
+    config = make_config("actor.sample_below=0.2", "actor.ppo_max_token_len_per_gpu=32")
     updater = Updater(clone(shared_policy), config, total_steps=2)
     loss, seeds = updater.loss, list[int]()
 
@@ -136,7 +136,7 @@ def test_every_micro_batch_samples_by_a_seed_of_its_own(
     updater.loss = recorded
     for _ in range(2):
         updater.step(batch)
-    assert len({*seeds}) == len(seeds) == 2 * 3
+    assert len({*seeds}) == len(seeds) >= 2 * 3
 
 
 def test_importance_weights_multiply_the_policy_term(
@@ -149,7 +149,7 @@ def test_importance_weights_multiply_the_policy_term(
     engine = [(logps + 0.5 * torch.randn(len(logps), generator=generator)).float() for logps in own]
     sampled = with_logps(batch, [logps.tolist() for logps in engine])
     settings = ("rollout.engine=vllm", "rollout.importance_cap=1.2", "rollout.temperature=0.7")
-    config = make_config("actor.grad_clip=1e9", "actor.ppo_micro_batch_size_per_gpu=3", *settings)
+    config = make_config("actor.grad_clip=1e9", "actor.ppo_max_token_len_per_gpu=32", *settings)
     policy, stats = stepped(base, config, sampled, steps=1)
 
     wanted = clone(base)
@@ -303,7 +303,7 @@ def test_bfloat16_follows_the_gradient_of_float32(
 def test_a_restored_updater_continues_bit_for_bit(
     schedule: str, dtype: torch.dtype, base: Policy, batch: list[Sample], make_config: MakeConfig, tmp_path: Path
 ) -> None:
-    settings = ("actor.optim.lr=1e-5", "actor.sample_below=0.2", "actor.ppo_micro_batch_size_per_gpu=3")
+    settings = ("actor.optim.lr=1e-5", "actor.sample_below=0.2", "actor.ppo_max_token_len_per_gpu=32")
     config = make_config(f"actor.optim.lr_scheduler_type={schedule}", *settings)
     one = Policy(copy.deepcopy(base.model).to(dtype), base.tokenizer)
     first = Updater(one, config, total_steps=5)

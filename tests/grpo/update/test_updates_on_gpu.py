@@ -88,7 +88,7 @@ def on_gpu(policy: Policy, *, packs: bool = True) -> Policy:
 # Settings, and what the host waits for in an update of a batch of seven questions: a gradient norm each optimizer step.
 SETTINGS: dict[str, tuple[list[str], int]] = {
     "default": ([], 1),
-    "micro-batches": (["actor.ppo_micro_batch_size_per_gpu=2"], 1),
+    "micro-batches": (["actor.ppo_max_token_len_per_gpu=64"], 1),
     "KL": (["actor.kl_loss_coef=0.1"], 1),
     "two epochs of two mini-batches": (["actor.ppo_epochs=2", "actor.ppo_mini_batch_size=1", "rollout.n=4"], 4),
     "sequences": (["actor.loss_mode=gspo"], 1),
