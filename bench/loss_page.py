@@ -15,7 +15,7 @@ from bench.result_file import measured_on
 RECORDS = ("loss-cuda", "loss-cpu")
 TRL = "TRL chunked log-probs"
 MAIN_GPU, DEAD = "Llama-3.1-8B, 16k", "Llama-3.1-8B, RL packed, 45% dead"
-# Sections of the two summary tables in docs/losses.md; the first are plotted.
+# Sections of the two summary tables in bench/results/losses.md; the first are plotted.
 MAIN = (
     "small, float32",
     "small, bfloat16",
@@ -95,12 +95,12 @@ def read_records(folder: Path) -> dict[str, Record]:
 
 
 def blocks(records: dict[str, Record]) -> tuple[str, str]:
-    """Return the marked blocks of docs/losses.md and bench/results/README.md; both are empty without records."""
+    """Return the marked blocks of losses.md and README.md in bench/results; both are empty without records."""
     short = long = ""
     for name, record in records.items():
         sections = record["figures"]["sections"]
         where = f"{record['devices'][-1]}; PyTorch {record['versions']['torch']}; {record['date']}"
-        image = _image(f"{name}.png")
+        image = _image(f"../../docs/{name}.png")
         tables = "\n\n".join(filter(None, (summary(sections, names) for names in (MAIN, SUPPORTS))))
         short += f"\n{image}\n\n{tables}\n\nMeasured on {where}.\n"
         long += f"\n{measured_on(record)}\n"

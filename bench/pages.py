@@ -52,7 +52,7 @@ def pages() -> dict[Path, str]:
     hard_toy = levels.results(HARD_ESTIMATORS.name)
     short, long = loss_page.blocks(loss_page.read_records(RESULTS))
     tables = {
-        "docs/losses.md": {
+        "bench/results/losses.md": {
             "loss": short,
             "sampled": sampled.table([read(RESULTS / f"sampled-cpu-{threads}.json") for threads in (1, 2)]),
             "gpu": gpu_page.predictions_table(read(RESULTS / "gpu-speed.json"), read(RESULTS / "loss-cuda.json")),

@@ -25,6 +25,7 @@ OUTSIDE = {
     "SECURITY.md": "project/security.md",
     "CODE_OF_CONDUCT.md": "project/code_of_conduct.md",
     "bench/results/README.md": "bench/results.md",
+    "bench/results/losses.md": "bench/losses.md",
     "bench/results/outcomes.md": "bench/outcomes.md",
     "experiments/claims.md": "experiments/claims.md",
     "experiments/paper/README.md": "experiments/paper.md",

@@ -95,8 +95,8 @@ def test_the_example_of_the_losses_runs() -> None:
 PAGES = sorted(
     path.relative_to(DOCS.parent).as_posix()
     for pattern in (
-        "*.md", "docs/**/*.md", "docs/llms.txt", "experiments/*/README.md", "examples/*/README.md",
-        "bench/*/README.md",
+        "*.md", "docs/**/*.md", "docs/llms.txt", "experiments/*.md", "experiments/*/*.md", "examples/*/*.md",
+        "bench/*/*.md",
     )
     for path in DOCS.parent.glob(pattern)
 )  # fmt: skip
@@ -117,6 +117,11 @@ SNIPPETS = [
     ("experiments/bandits/README.md", 0, "result.regret.shape == (1000, 3)"),
     ("docs/integrate.md", 0, "scored.correct.tolist() == [True, False, False]"),
     ("docs/losses.md", 1, "hidden.grad.any() and weight.grad.any()"),
+    (
+        "docs/kept-and-sampled.md",
+        0,
+        "logps.shape == entropies.shape == (1, 3) and not logps[0, 1] and weight.grad.any()",
+    ),
     (
         "docs/quickstart.md",
         0,

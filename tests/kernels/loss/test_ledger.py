@@ -1,7 +1,7 @@
 """One call of the loss at the size of Llama-3.1-8B's head, on meta tensors, as a GPU would run it.
 
 The memory is what the call allocates. The time is a prediction, from rates that others measured on an H200;
-docs/losses.md shows what one of them measured.
+bench/results/losses.md shows what one of them measured.
 """
 
 from functools import partial
@@ -174,7 +174,7 @@ def test_operations_bytes_launches_and_the_predicted_time(
         factor = ROW_PASS_FACTOR if operation in passes else 1
         milliseconds += factor * operation.milliseconds(FLOPS, BYTES_PER_SECOND)
     assert 3 * 2 * rows * H * V / FLOPS * 1e3 < milliseconds <= most_ms
-    assert milliseconds == pytest.approx({N: 68.5, 9011: 38.0}[rows], abs=0.1)  # as docs/losses.md has it
+    assert milliseconds == pytest.approx({N: 68.5, 9011: 38.0}[rows], abs=0.1)  # as bench/results/losses.md has it
 
 
 @pytest.mark.parametrize(("kept", "predicted_ms"), [(16, 2.15), (117, 12.0)])
@@ -209,4 +209,4 @@ def test_the_predicted_time_of_a_support(kept: int, predicted_ms: float, monkeyp
     operations = ledger_of(call).operations
     assert len(operations) <= 62
     milliseconds = sum(LAUNCH_MS + operation.milliseconds(FLOPS, BYTES_PER_SECOND) for operation in operations)
-    assert milliseconds == pytest.approx(predicted_ms, abs=0.05)  # as docs/losses.md has it
+    assert milliseconds == pytest.approx(predicted_ms, abs=0.05)  # as bench/results/losses.md has it
