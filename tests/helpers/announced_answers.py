@@ -126,7 +126,72 @@ def after_reasoning(draw: st.DrawFn) -> Case:
     return rf"<think>Perhaps \boxed{{3333}}. The answer is 4444.{end}" + "\n\n" + response, answer
 
 
+COUNTS = ("18", "1,250", "12.5", "$7", "1024")
+NOUNS = ("pens", "red marbles", "students", "different orders", "coins", "positive divisors", "rows of chairs", "km")
+QUALIFIERS = (
+    "", " in 4 weeks", " per box", " for each of the 3 teams", " between 5 and 90", " that were sold on day 2",
+    " of milk", ", representing 30% of the class", " (none of them new)", ", the same as before", " left over",
+    " have this property", " every 2 days",
+)  # fmt: skip
+CLAUSES = (
+    "Ruth paid Ann @", "it takes Leo @", "They went to @", "each of them has @", "Mr. Li sold @", "There are @", "@",
+    "the total number is @", "The rest is @", "St. Moritz has @", "she will get a total of @",
+    "Dr. Bo and Ms. Yu need approx. @", "Out of 30, she has @",
+)  # fmt: skip
+
+
+@st.composite
+def described(draw: st.DrawFn) -> Case:
+    """A noun phrase or a clause with one head quantity."""
+    lead, clause, noun, qualifier, value, end = map(
+        draw,
+        map(st.sampled_from, (
+            ("Answer: ", "**Answer:** ", "The answer is that "), CLAUSES, NOUNS, QUALIFIERS, COUNTS,
+            (".", "", "!"),
+        )),
+    )  # fmt: skip
+    return f"{draw(st.sampled_from(WORK))}{lead}{clause.replace('@', value)} {noun}{qualifier}{end}", value
+
+
+HEDGES = ("", "most likely ", "probably ", "definitely ", "indeed ", "therefore ", "clearly ", "certainly ", "in fact ")
+worded_answers = _forms(
+    ("Yes", "No", "Friday", "False", "green", "Evelyn"),
+    *(f"The answer is {hedge}{mark}." for hedge in HEDGES for mark in ("@", '"@"', "“@”")),
+    "Answer: - It is @.", "Answer: It is @.", "The answer has to be @.", "Answer: Most likely @!",
+    'The answer is likely to be "@."',
+    before=WORK,
+)  # fmt: skip
+with_tags = _forms(
+    ("18", "D", "$x+1$"),
+    *(f"Answer: @{tag}" for tag in ("<eoa>", " <eoa>", " </final_text>", "<END>", " <|x|>", " [/USER]", " [END]")),
+    'The answer is @."\n}', "Answer: @\\n", "The answer is ==@==", "The answer is «@».",
+    before=WORK,
+)  # fmt: skip
+chosen = _forms(
+    CHOICES,
+    "Answer: @, oxygen", "The answer is (@), oxygen.", "Answer: @ (3/11)", "答案：@（8）", "Answer: @ - oxygen",
+    "We choose @!", "Final answer - @", "My final choice: @", "I would pick @.", "| Answer | @ |", "所以选择@。",
+    "本题选@", "因此@是正确的。", "@是正确答案。", "正确的选项是@。", r"\boxed{\text{Option @}}", r"\boxed{@, oxygen}",
+    before=["Oxygen has eight protons.\n"],
+)  # fmt: skip
+several_letters = _forms(
+    ("AC", "BD", "ABD"),
+    "【答案】 @", "故选@", "Answer: @", "The correct options are @.",
+    before=["Let us see.\n"],
+)  # fmt: skip
+corrections = _forms(
+    NUMBERS[:4],
+    "Answer: 45\n\nCorrection: the total is @.", "The answer is 45. Wait, that is wrong. It should be @.",
+    "#### 45\n\nSorry, I made a mistake. The right value is @.", "Answer: 45.\nOops. The sum is @.",
+    before=WORK,
+)  # fmt: skip
 CLASSES: dict[str, st.SearchStrategy[Case]] = {
+    "described numbers": described(),
+    "words": worded_answers,
+    "tags behind": with_tags,
+    "choices and values": chosen,
+    "several letters": several_letters,
+    "corrections": corrections,
     "labels": labelled(),
     "whole lines": whole_line_decorated(),
     "tails": with_tail,

@@ -62,7 +62,7 @@ GENERATIONS = Path(__file__).resolve().parents[3] / "shared" / "data" / "generat
         ("The answer to Question 3 is ~18, I think.", "18", "phrase"),
         ("答：他一共有18个苹果。", "18", "phrase"),
         (r"It is \boxed{E = mc^2}." + "\n\n**Answer**: D", "D", "phrase"),
-        (r"\boxed{3}" + "\nThe answer: well, we need 4.", "3", "boxed"),
+        (r"\boxed{3}" + "\nThe answer: well, we need to go on.", "3", "boxed"),
         ("### Final Answer:\n\\[\n 17. \n\\]", "17", "phrase"),
         # Within a formula `!` is a factorial, behind it a full stop.
         ("The answer is $5!$.", "5!", "phrase"),
@@ -138,7 +138,7 @@ GENERATIONS = Path(__file__).resolve().parents[3] / "shared" / "data" / "generat
         ("The correct answer is indeed 84, not C.", "84", "phrase"),
         ('{"answer": "the twins\' age"}', "the twins' age", "phrase"),
         ("The value is 10 - 2t.", "10 - 2t", "line"),
-        ("The correct solution is A) 12.", "A) 12", "phrase"),
+        ("The correct solution is A) 12.", "A)", "phrase"),
         # A sentence behind an announcement: its one quantity, or its verdict.
         ("Answer: Tom has 12 pens left over.", "12", "phrase"),
         ("Answer:\n\nThe number of pens on both tables is 12.", "12", "phrase"),
@@ -148,7 +148,7 @@ GENERATIONS = Path(__file__).resolve().parents[3] / "shared" / "data" / "generat
         ("Answer: yes - it has 3 sides", "yes", "phrase"),
         ("Answer: All multiples of 6.", "All multiples of 6", "phrase"),
         ("Answer: There are 12 boys and 15 girls.", "There are 12 boys and 15 girls", "phrase"),
-        ("Answer: 12 is the number of pens.", "12 is the number of pens", "phrase"),
+        ("Answer: 12 is the number of pens.", "12", "phrase"),
         ("Answer: Player 1 wins.", "Player 1 wins", "phrase"),
         ("Answer: The sum of both is negative 3.", "The sum of both is negative 3", "phrase"),
         ("Answer: Tom has no more than 12 pens.", "Tom has no more than 12 pens", "phrase"),

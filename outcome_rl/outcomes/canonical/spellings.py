@@ -9,6 +9,8 @@ import unicodedata
 from collections.abc import Callable
 from typing import NamedTuple
 
+from outcome_rl.outcomes.canonical.choices import CHOICE
+
 
 class Spelling(NamedTuple):
     """One row. `sign` is a part of every text with the spelling, so that others cost nothing."""
@@ -122,7 +124,6 @@ def _chosen(match: re.Match[str]) -> str:
 
 _LABEL = r"\((?:[0-9]{1,2}|[a-h]|[A-H]|[ivx]{1,4})\)"
 _GAP = r"(?:\s|\\[ ,;:]|\\q?quad)*"
-_TEXT_OPENS = r"^\$?(?:\\(?:text|textbf|mathrm|mathbf) ?\{ ?)?"
 
 
 def _row(
@@ -164,10 +165,8 @@ SPELLINGS: tuple[Spelling, ...] = (
     _row("", r"^\s*(\*\*|__|[*`~])([^*_`~]+)\1\s*$", r"\2", ("~25~", "25"), "~p"),
     _row(
         "",
-        _TEXT_OPENS + r"(?:\((?=[A-J]\)\}?(?:\s|\\[ ,;])))?"
-        r"([A-J])(?:[.:](?:\}?\s|\s\}|\\[ ,;])(?!\s*[A-Z]\b)|\)\}?|\s[-–—]\s(?=[A-Za-z]{3})|\s*\\text\s*\{\s*[(（]"
-        r"|\s\((?=[A-Za-z][A-Za-z '-]{2,}\)\s*$))(?!\s*(?:and|or)\b)(?:(?![A-J][).])[^:])*$",
-        r"\1",
+        CHOICE,
+        r"\g<letter>",
         ("C) 12", "C"),
         "A:B",
     ),

@@ -31,8 +31,8 @@ class Language(NamedTuple):
 
 
 _TABLE = r"""
-en; answers?|correct\s+(?:option|choice|solution|statement)|right\s+(?:option|choice)|best\s+(?:option|choice); ; is|are|equals|becomes|(?:comes|works|turns) (?:out )?(?:to|at)(?: be)?|(?:should|would|must|will|to) be; (?:final |correct )?(?:result|value|solution|conclusion|total|output|final)|ans\.?; so|thus|hence|therefore|consequently|finally|overall|altogether|in total|(?:in|to) conclu(?:sion|de)|∴|\$?\\therefore; ; that|indeed|(?:most )?likely|probably|actually|exactly|precisely|approximately|roughly|about|simply|just|then|therefore|thus|hence|clearly|also|found to be|equal to|given by|as follows|a total of|the (?:value|number|total|sum)(?: of)?|option|choice|letter
-zh; 答案|答(?=\s*:)|故选|所以选|因此选|应选|正确选项; ; 应?该?[是为]; 结果|结论|解|总[数计]|共计|即; 因此|所以|故|于是|综上所述; ; 选项
+en; answers?|correct\s+(?:options?|choices?|solutions?|statements?)|right\s+(?:options?|choices?)|best\s+(?:options?|choices?)|final\s+(?:options?|choices?); ; is|are|equals|becomes|(?:comes|works|turns) (?:out )?(?:to|at)(?: be)?|(?:should|would|must|will|might|can only|to|ha[sd] to|have to) be; (?:final |correct )?(?:result|value|solution|conclusion|total|output|final)|ans\.?; so|thus|hence|therefore|consequently|finally|overall|altogether|in total|(?:in|to) conclu(?:sion|de)|∴|\$?\\therefore; ; that|equal to|found to be|given by|as follows|a total of|approximately|approx\.?|ca\.?|circa|roughly|about|around|the (?:value|number|total|sum)(?: of)?|option|choice|letter
+zh; 答案|答(?=\s*:)|选择?(?=\s*(?:项\s*)?[A-J0-9])|正确的?选项|正确的?答案|正确的?说法|正确的?|选项; ; 应?该?[是为选]; 结果|结论|解|总[数计]|共计|即; 因此|所以|故|于是|综上所述; ; 选择?项?|本题选
 ja; 答え|正解|答(?=\s*[:は]); ; は|が; 結果|合計|結論; したがって|よって|ゆえに|だから; です|である|だ|になります
 ko; 정답|답변|답; ; 은|는|이|가; 결과|합계|총; 따라서|그러므로|그래서; 입니다|이다|이에요|예요|이므로
 es; respuestas?; final|correcta; es|son|sería; resultado|solución|total; por (?:lo )?tanto|entonces|así que|luego|en total; ; la|el|opción|la opción
@@ -75,30 +75,40 @@ def _words(column: str) -> str:
 
 _NOTE = r"(?:\s*\([^()\n]{1,40}\))?(?:,[^,.\n0-9]{1,40},)?"
 _OF = r"(?:\s+(?:to|for|of|in|that|I|we)\s[^.:=\n\\$]{1,60}?)?(?<=\S)"
-_GAP = r"[}\]\"'`|>]*+"  # braces of LaTeX, quotation marks of JSON, cells of a table
-_CHOICE = r"\(?(?-i:[A-J])(?![A-Za-z0-9_'’-])"
+_GAP = r"(?:[}\]\"'`|>]|\\(?=[\"']))*+"  # braces of LaTeX, quotation marks of JSON, cells of a table
+_LETTERS = "(?-i:(?=[A-J])A?B?C?D?E?F?G?H?I?J?)"  # `B`, or several in order, `ABD`
+_CHOICE = rf"\(?{_LETTERS}(?![A-Za-z0-9_'’-])"
 _VALUE = rf"(?:[-−+]?[$€£¥]?[0-9]|\$|\\\(|{_CHOICE})"
 # The value of a heading is all of its line.
 _BELOW = rf"[ \t]*+\n\s*+(?=\$|\\[(\[]|(?:[^\sA-Za-z]{{0,40}}[0-9][^\sA-Za-z]{{0,40}}|{_CHOICE}[).]?)[ \t]*+(?:\n|\Z))"
 # Without a link the value is a number, a formula or a choice that ends its sentence.
 _CLOSED = rf"\s*+(?={_VALUE}(?:[^.。।!！۔\n]|\.(?=[0-9])){{0,60}}+[.。।!！۔]?(?:\s|\Z))"
-_SIGN = r"\s*+(?:[:=—–→⇒]|[-=]{1,2}>|(?<=\|>)|(?<=\s)-(?=\s+[-$(]?[0-9]))"
+_SIGN = rf"\s*+(?:[:=—–→⇒]|[-=]{{1,2}}>|(?<=\|>)|(?<=\s)-(?=\s+(?:[-$(]?[0-9]|{_LETTERS}\b))|\|(?=[^|\n]{{1,60}}\|))"
 
 
-# For each beginning of a subject, up to a character that may be missing or another: the pattern of its language.
-ANNOUNCEMENTS: dict[str, re.Pattern[str]] = {}
+class Announcement(NamedTuple):
+    """Patterns of a language: an announcement up to its value, and its subject."""
+
+    whole: re.Pattern[str]
+    subject: re.Pattern[str]
+    is_english: bool
+
+
+# For each beginning of a subject, up to a character that may be missing or another: the patterns of its language.
+ANNOUNCEMENTS: dict[str, Announcement] = {}
 for _row in LANGUAGES:
     _subject = rf"{_EDGE}(?:{_row.answer}){_EDGE}(?:\s*+(?:{_row.final}))?"
     _link = rf"\s*+{_EDGE}(?:{_row.link}){_EDGE}\s*+[:,]?|{_SIGN}|{_BELOW}"
     _closed = f"|{_GAP}{_CLOSED}" if ANNOUNCEMENTS else ""  # but not in English, where "answer" is a verb too
-    _pattern = re.compile(rf"(?i){_subject}(?:{_OF}{_NOTE}{_GAP}(?:{_link}){_closed})\s*+")
-    ANNOUNCEMENTS |= {re.split(r".\?|[(\[\\]", word)[0]: _pattern for word in re.split(r"\|(?![^(]*\))", _row.answer)}
+    _whole = re.compile(rf"(?i){_subject}(?:{_OF}{_NOTE}{_GAP}(?:{_link}){_closed})\s*+")
+    _row_of = Announcement(_whole, re.compile(f"(?i){_subject}"), not ANNOUNCEMENTS)
+    ANNOUNCEMENTS |= {re.split(r".\?|[(\[\\]", word)[0]: _row_of for word in re.split(r"\|(?![^(]*\))", _row.answer)}
 _SO = rf"{_words('so')}[\s,、:]*+"
 _RESULT = rf"(?:{_SO})?(?:(?:the|el|la|le|das|die|der|o|il|het|il) )?{_words('result')}{_GAP}"
 # `Result: 18`, `El resultado es 18`, `A: 18` at the beginning of the last line.
 RESULT = re.compile(rf"(?i)[\W_]*+(?:A:|{_RESULT}(?:\s*+[:=)—–]|(?:\s*+{_words('link')})?{_CLOSED}))\s*+(?=\S)")
 # `Thus 18`, `따라서 18개입니다`: a conclusion and nothing but its value.
-_CHOOSE = r"I(?:'d| would|'ll)? (?:choose|select|go with) |(?=option |choice )"
+_CHOOSE = r"(?:I|We)(?:'d| would|'ll| will)? (?:choose|select|pick|go with) |(?=option |choice )"
 CONCLUDED = re.compile(rf"(?i)[\W_]*+(?:{_SO}|{_CHOOSE})(?:(?:option|choice) )?(?={_VALUE})")
 CONCLUSION = re.compile(
     rf"(?i)[\W_]*+(?:{_SO}|{_RESULT}\s*+(?:[:=]|{_words('link')})|[^.!?\n]{{0,100}}\b(?:therefore|thus|hence)\b)"
@@ -108,7 +118,9 @@ REST = re.compile(rf"[\s$)]*+(?:{_words('closing')})?[\s.。।!！۔$)]*+\Z")
 # `C is the correct answer`, `We get 18 as the answer`, `Option C is correct`: what stands before the subject.
 BEFORE = re.compile(
     r"(?:(?:(?<![\w.])([A-J]|\([A-J]\)|[-−]?[$€£]?[0-9][0-9,./]*)|\$([^$\n]+)\$)\)?\s+(?:is|as|must be)(?: indeed)?"
-    r"\s+(?:the|my)\s+(?:(?:final|correct|right|best)\s+)?|(?i:option|choice)\s+\(?([A-J])\)?\s+(?:is|must be)\s+)\Z"
+    r"\s+(?:the|my)\s+(?:(?:final|correct|right|best)\s+)?"
+    r"|(?i:option|choice)\s+\(?(?P<choice>[A-J])\)?\s+(?:is|must be)\s+"
+    rf"|(?<![A-Za-z])(?P<chosen>{_LETTERS})\s?(?:选?项\s?)?[都才]?[是为]?(?:唯一|最)?)\Z"
 )
 # Of `20 * 2 = 40` the right side is the answer, and of `$20 x 2 = $40`, whose signs delimit no formula.
 _OPERAND = r"[-+*/×÷0-9,() ]|\.[0-9]|(?<=[0-9] )x(?= [$0-9])"
@@ -116,15 +128,27 @@ CALCULATION = (
     rf"(?=(?:[0-9,() ]|\.[0-9])+[-+*×÷x])(?:(?:{_OPERAND})++=)++\s*"
     rf"|(?:(?:{_OPERAND}|[€£]|\$(?=[0-9]))++=\s*+)++(?=[$€£][0-9])"
 )
+# Before a word or two, or a quotation, that end the sentence: `most likely "Yes".`
+_SURE = (
+    r"that|it(?: is|'s)|(?:most |very |quite |more )?(?:likely|probably|certainly)(?: to be)?|actually|exactly"
+    r"|precisely|simply|just|then|therefore|thus|hence|clearly|also|indeed|definitely|surely|obviously|of course|to be"
+    r"|in fact|always"
+)
 HEAD = re.compile(
-    rf"(?i)(?:(?:{_words('head')}|\\text(?:bf)?\{{|\{{|[:=~≈,]|\\approx)\s*)*+(?:{CALCULATION})?"
+    rf"(?i)(?:(?:{_words('head')}|(?:{_SURE})(?![A-Za-z])|\\text(?:bf)?\{{|\{{|[:=~≈,]|\\approx)\s*+)*+(?:{CALCULATION})?"
     r"(?=[-−+$€£\\(\[{0-9]|(?-i:[A-HJ])\b)"
+)
+HEDGE = re.compile(
+    rf"(?i)(?:(?:{_SURE})\s++)++(?=[\"'“‘«]?(?!not\b)[^\W\d_]{{1,40}}(?: [^\W\d_]{{1,40}})?"
+    r"[.!]?[\"'”’»]?[.!]?\s*+(?:\n|\Z))"
 )
 # What is said after a value.
 REMARK = re.compile(
-    r"(?<=\s)(?:because|since|which|where|as|so)\s|(?<=[\w)$}])[\s,]\s*+(?:I\s+(?:think|hope|believe|guess|am)\b|QED\b|(?<=,\s)not\b"
+    r"(?<=\s)(?:because|since|which|where|as|so)\s"
+    r"|(?<=[\w)$}])[\s,]\s*+(?:I\s+(?:think|hope|believe|guess|am)\b|QED\b|(?<=,\s)not\b"
     r"|[-–—→⇒]+>?\s+(?=[A-Za-z]{3})(?!(?:sin|cos|tan|log|exp|sqrt|max|min|arc)\b)"
-    r"|\((?:(?:since|because|as|see|from|by|rounded|i\.e|e\.g)\b|(?!base|mod)[a-z]{3,}(?:[- ][a-z]+){0,2}\)"
-    r"(?<!(?:lion|sand|cent)\)))|\[[0-9]{1,2}\]|\$?\\(?:blacksquare|square|checkmark|qed|Box)\b"
+    r"|\((?:(?:since|because|as|see|from|by|rounded|i\.e|e\.g)\b"
+    r"|(?!base|mod|incorrect|wrong|not\b)[a-z]{3,}(?:[- ][a-z]+){0,6}\)(?<!(?:lion|sand|cent)\)))"
+    r"|\[[0-9]{1,2}\]|\$?\\(?:blacksquare|square|checkmark|qed|Box)\b"
     r"|(?:remains?|left|in total|altogether|overall|and (?:we|this|that|so|it|I))\b)"
 )

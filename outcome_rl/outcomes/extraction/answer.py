@@ -2,6 +2,9 @@
 
 import re
 from collections import deque
+from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
 from string import whitespace
 
 from outcome_rl.outcomes.outcome import Outcome, Source
@@ -15,17 +18,37 @@ NAME = (
     r"(?<![A-Za-z\\])(?:\\[A-Za-z]+|[A-Za-z])(?:_(?:[A-Za-z0-9]|\{[A-Za-z0-9]+\}))?"
     r"(?:(?:\\!|\\left)*\([^()=\n]{1,30}\))?\s*=\s*"
 )
-# The search for a set is fast, and then it is seen what stands around.
-SENTENCE_END = re.compile(r"[\n.!?。！？।۔<](?:(?<=[\n。！？।۔])|(?<=[.!?])(?=\s|$)|(?<=<)[|｜])")
-# Words by which a number is not the answer: they plan, limit, deny or change it, or give a step.
-SCALES = r"dozens?|hundred|score|times|(?:thousand|[mbtr]+illion|lakh|crore)s?"
-UNSETTLED = re.compile(
-    r"(?i)\b(?:if|when|not|never|no|false|wrong|incorrect|mistake|guess|plan|task|goal|trick|approach|step|first|next|options?"
-    rf"|choices?|cases?|problem|question|equation|given|known|example|half|twice|double|triple|{SCALES}"
-    r"|more|less|than|fewer|least|most|between|(?<![0-9] )squared?|cubed?|root"
-    r"|logarithm|inverse|percent|about|nearly|almost)\b|n't\b"
+# The search for a set is fast, and then it is seen what stands around. A quotation may close behind a full stop.
+SENTENCE_END = re.compile(r"[\n.!?。！？।۔<](?:(?<=[\n。！？।۔])|(?<=[.!?])(?=[\"'”’»]{0,2}(?:\s|$))|(?<=<)[|｜])")
+# `<|im_end|>`, `<eoa>`, `</output>`, `[END]`, `[/INST]`: no formula has such a sign.
+SPECIAL_TOKEN = re.compile(
+    r"<[|｜][^<>\n]{1,40}[|｜]>|</?s>|</?[A-Za-z][A-Za-z_]{2,30}>|(?<=\S)\s{0,3}\[(?:/[A-Za-z_]{1,20}|(?:END|EO[A-Z]|STOP|DONE))\]"
 )
-SPECIAL_TOKEN = re.compile(r"<[|｜][^<>\n]{1,40}[|｜]>|</?s>|<(?:eos|bos|pad|unk|(?:end|start)_of_turn)>")
+
+
+@cache
+def _abbreviations() -> tuple[frozenset[str], frozenset[str]]:
+    """Return titles, which stand before a name, and other abbreviations."""
+    table = files(__package__).joinpath("abbreviations.txt").read_text("utf-8").partition("\n\n")
+    titles = (line for line in table[0].splitlines() if line[0] != "#")
+    return frozenset(" ".join(titles).split()), frozenset(table[2].split())
+
+
+def sentence_ends(text: str, start: int, end: int) -> Iterator[re.Match[str]]:
+    """Yield where sentences end: not behind `Mrs.`, nor behind `approx.` before a small letter or a digit."""
+    for stop in SENTENCE_END.finditer(text, start, end):
+        word = (
+            _LAST_WORD.split(text[max(start, stop.start() - 16) : stop.start()])[-1].lower() if stop[0] == "." else ""
+        )
+        if word:
+            titles, others = _abbreviations()
+            goes_on = text[stop.end() : stop.end() + 3].lstrip(" ")[:1]
+            if word in titles or (word in others and (goes_on.islower() or goes_on in {*"0123456789$€£"})):
+                continue
+        yield stop
+
+
+_LAST_WORD = re.compile(r"[\s(\[\"'$,:]")
 
 
 def moved(answer: Outcome, offset: int) -> Outcome:
@@ -52,11 +75,14 @@ def answer_at(response: str, start: int, end: int, source: Source) -> Outcome | 
     goes_on = response[start:end].rstrip().endswith((",...", ", ..."))  # a list, `1, 2, ...`
     marks = ".,;:。，；：" if formula or is_formula else ".,;:!。，；："  # the `!` of `$n!$` is a factorial
     start, end = stripped(response, start, end, None, None if goes_on else _EMPHASIS + marks)
+    while start < end and (closed := _QUOTES.get(response[end - 1])) and closed not in response[start : end - 1]:
+        start, end = stripped(response, start, end - 1, None, _EMPHASIS + marks)  # of JSON, or of a table
     if choice := _MARKED_CHOICE.fullmatch(response, start, end):
         start, end = choice.span(choice.lastindex or 0)
     return Outcome(response[start:end], start, end, source=source) if start < end else None
 
 
+_QUOTES = {'"': '"', "|": "|", "”": "“", "»": "«", "’": "‘"}
 _MARKED_CHOICE = re.compile(r"\([\s*]+([A-J])[\s*]+\)|\[([A-J])\]")  # `(**C**)`, `[C]`
 _CLOSES_FORMULA = ("$", r"\)", r"\]")
 _EMPHASIS = "*_`" + whitespace + "\xa0\u2009\u202f\u3000"

@@ -11,7 +11,7 @@ from itertools import islice
 
 from outcome_rl.outcomes.extraction.answer import BOX, SENTENCE_END, bare, last_match, moved
 from outcome_rl.outcomes.extraction.boxes import EMPTY_BOX, last_box
-from outcome_rl.outcomes.extraction.conclusions import conclusion
+from outcome_rl.outcomes.extraction.conclusions import conclusion, corrected
 from outcome_rl.outcomes.extraction.phrases import alone, hash_mark, phrase, result, tag
 from outcome_rl.outcomes.extraction.view import blank, view
 from outcome_rl.outcomes.outcome import Outcome
@@ -83,6 +83,8 @@ def _read(text: str, start: int, end: int, thought: int) -> Outcome | None:
     """Return the answer of a part of a text; behind the reasoning it may be all of it."""
     part = text[start:end].rstrip()
     answer = next(filter(None, _answers(part, is_final=0 < thought == start)), None)
+    if answer and answer.source not in ("boxed", "tag", "conclusion"):
+        answer = corrected(view(part), answer.end) or answer
     return answer and moved(answer, start)
 
 

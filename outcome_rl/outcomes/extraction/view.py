@@ -23,8 +23,11 @@ _TAG = re.compile(
 _EMPHASIS = re.compile(
     r"\*(?<![0-9A-Za-z)\]}\\^_*]\*)\**+(?=\S)|\*(?<=[^\s*^_\\]\*)\**+(?![0-9A-Za-z(\\{])"
     r"|_(?<![0-9A-Za-z)\]}\\_]_)_*+(?=[^\W_])|_(?<=[0-9A-Za-z.:!?]_)_*+(?![\w({\\])"
+    r"|(?<![=\s])==(?=\s|\Z)|(?<![=\S])==(?=[^\s=])|\\n(?![A-Za-z])"  # a mark, and the end of a line in a string
     r"|```(?:(?:json|text|plaintext|latex|tex|math)\b)?(?![A-Za-z])|`(?<!``)`?(?!`)"
 )
+
+_SIGNS = ("*", "_", "`", "==", r"\n")
 
 
 def view(text: str) -> str:
@@ -36,7 +39,7 @@ def view(text: str) -> str:
         text = _OTHER.sub(_plain, text)
     if "<" in text:
         text = _TAG.sub(blank, text)
-    return _EMPHASIS.sub(blank, text) if "*" in text or "_" in text or "`" in text else text
+    return _EMPHASIS.sub(blank, text) if any(sign in text for sign in _SIGNS) else text
 
 
 def _plain(other: re.Match[str]) -> str:

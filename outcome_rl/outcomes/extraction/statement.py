@@ -1,0 +1,199 @@
+r"""A statement, and the value in it: `12 berries per trip`, `that Ken can buy 6 toys`, `(C), air`, `most likely Yes`.
+
+A statement is a noun phrase or a clause. Its value is its formula, its quotation, its choice, its one head quantity, or
+its words. A quantity is no head if a preposition or a joint ties it to another: `62 numbers between 1 and 1000`,
+`90 hours in 4 weeks`. Words that change a number (`million`, `or more`, `no more than`) keep the statement whole.
+"""
+
+import re
+from itertools import pairwise
+
+from outcome_rl.outcomes.canonical.choices import label_of_choice
+from outcome_rl.outcomes.canonical.latex import UNIT_WORDS
+from outcome_rl.outcomes.extraction import announcements as words
+from outcome_rl.outcomes.extraction.answer import DIGIT, FORMULA, NAME, answer_at, sentence_ends
+from outcome_rl.outcomes.outcome import Outcome
+
+VERB = r"\b(?:is|are|equals?|es|son|est|sont|é|são|ist|sind)\b|[=是为多少]|等于"
+_TERM = (
+    r"(?:[0-9](?:[0-9,]*[0-9])?(?:\.[0-9]+|:[0-9]+(?: ?[AaPp]\.?[Mm]\b)?)?(?: [0-9]+/[0-9]+|/[0-9]+)?"
+    r"|(?<= )[inkx√π](?![A-Za-z]))(?:[inkxyπ√][0-9]*(?![A-Za-z]))?(?:\^\{?[-−]?[0-9A-Za-z]+\}?|[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)?"
+)
+_TUPLE = r"[(\[][-−]?[0-9][0-9./]*(?:, ?[-−]?[0-9][0-9./]*)+[)\]]"
+QUANTITY = (
+    r"\$\$?[^$\n]{1,300}\$\$?(?![0-9])|\\\([^\n]{0,300}?\\\)|\\\[[^\n]{0,300}?\\\]|-?\\[dt]?frac\{[^{}\n]{1,20}\}\{[^{}\n]{1,20}\}"
+    rf"|{_TUPLE}"
+    r"|(?<![A-Za-z0-9_.^√])(?<![-+−×·*/^] )(?<![0-9a-zπ)][-+−×·*/])"  # no part of a formula
+    rf"(?>[-−]?[$€£]?(?=[0-9]){_TERM}(?:\s?(?:[-+−×·*^/])\s?{_TERM})*(?:\s?\\?%)?)"
+    r"(?![√π(]|\\[a-z]|\s?[-+−×·*/<>≤≥]\s?[A-Za-z(√π\\$])"
+)
+_QUANTITY_OR_VERB = re.compile(rf"{QUANTITY}|({VERB})")
+# Between the quantities of a list.
+_LISTED = re.compile(rf"\s*(?:[,;]\s*(?:(?:and|or)\s+)?|(?:and|or)\s+)(?:{NAME})?")
+
+_MAX_STATEMENT = 300
+# Words before a number by which it is not the answer: they plan, limit, deny or change it, or give a step.
+UNSETTLED = re.compile(
+    r"(?i)\b(?:if|when|not|never|no|false|wrong|incorrect|mistake|guess|plan|task|goal|trick|approach|step|first|next|options?"
+    r"|choices?|cases?|problem|question|equation|given|known|example|half|twice|double|triple|more|less|than|fewer|least|most"
+    r"|between|(?<![0-9] )squared?|cubed?|root|logarithm|inverse|percent|about|nearly|almost)\b|n't\b"
+)
+_FRACTIONS = (
+    r"(?:(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|hundred|thousand|million|[a-z]{3,5}teen|[a-z]{3,5}tie)th"
+    r"|hal(?:f|ve)|third|quarter)s?"
+)
+# Words right behind a number that change it, compare it, or go on with it.
+_CHANGED = re.compile(
+    rf"(?i)[\s-]{{0,3}}(?:[!^]|(?:dozens?|hundreds?|score|lakhs?|crores?|grand|(?:thousand|[mbtr]+illion)s?|{_FRACTIONS}"
+    r"|squared|cubed|factorial|choose|mod|base|plus|minus|(?:over|by|to|x)(?= ?[-−(]?[$\\]?[0-9a-z](?![a-z]))"
+    r"|times(?=\s+(?:as|more|less|the|[a-z]{1,20}er)\b)|fold|(?:out )?of (?:the )?[0-9$]|in [0-9]{1,6}(?! ?[a-z])"
+    r"|for every|pairs?|couples?|and a half|(?:more|less|fewer|greater|older|younger|higher|lower) than|upwards?"
+    r"|[ap]\.?m|o'clock|b\.?c|a\.?d|b?\.?c\.?e)\b)"
+)
+_OR_MORE = re.compile(r"(?i)\b(?:or|and) (?:more|less|fewer|so|up|over|above|below|under|a half)\b")
+# Words by which the number behind them is a part of something, or of a name: `multiples of 6`, `Player 1`.
+_PART_OF = re.compile(
+    r"(?:\b(?:(?<!total )of|by|mod|base|from|except|minus|negative|plus|over|point|than)"
+    r"|(?:\A|\b(?:is|are|was|the|an?|in|on|of|to|at|for|and|or))\s*[A-Z]\w{0,20}) \Z"
+)
+_MEASURE = re.compile(r"\ban? (?!(?:multiple|factor|power|divisor|fraction|product|sum|root)\b)[a-z]{3,12} of \Z")
+_PREPOSITION = (
+    r"(?:(?<!total )of|in|at|on|from|with|within|by|every|each|per|than|between|after|before|during|for|to|out|under"
+    r"|over|above|below|through|until|since|into|among|across|against)"
+)
+# What ties a number to another: `90 hours in 4 weeks`, and at the beginning `Out of 20 students 12 passed`.
+_TIED = re.compile(rf"(?i)\b{_PREPOSITION}(?: the| a| all| its| his| her| their)?\s{{0,3}}\Z")
+_ADJUNCT = re.compile(rf"(?i)(?:\A|,\s|\Athat\s)(?!each|every){_PREPOSITION}(?: [a-z]{{1,12}}){{0,2}}\s\Z")
+_FUNCTION = re.compile(
+    r"(?i)\b(?:(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?|log|ln|lg|exp|sqrt|max|min|gcd|lcm|det|mod|pi|frac|cdot|times)\b"
+)
+_WORDS = re.compile(r"(?<![A-Za-z\\])[^\W\d_]{2,}")
+_PER_TIME = "(?: per (?:hour|minute|second|day|week|month|year))?"
+_UNIT = re.compile(rf"\s?(?:{UNIT_WORDS})(?![A-Za-z]){_PER_TIME}(?:\^?[23²³])?")
+_SIGN_OF_UNIT = re.compile(r"\s[A-Za-zµμΩ°]{0,3}[A-ZµμΩ°/^·²³]")  # `kHz`, `rad/s`: no noun
+_LABELLED = re.compile(NAME)
+
+# Formulas that are one answer, up to the end of the sentence: `$x = 1$ and $y = 2$.`
+_FORMULAS = re.compile(
+    r"\$([^$\n]{1,100}(?:\$(?:\s{0,9}[,;]\s{0,9}|\s{0,9},?\s{0,9}(?:and|or)\s{1,9})\$[^$\n]{1,100}){1,9})\$\s*+(?:[.!。]|,?\s*+respectively|\Z|\n)"
+)
+_INSIDE = r"((?:[^\\\n@]|\\[^\n@]){1,100}?)\s{0,9}"
+_QUOTED = re.compile(
+    "|".join(
+        rf"{opening}{_INSIDE.replace('@', closing[-1])}{closing}"
+        for opening, closing in ((r'\\?"(?:\\")?', r'(?:\\")?\\?"'), ("'", "'"), ("“", "”"), ("‘", "’"), ("«", "»"))
+    )
+)
+_VERDICT = re.compile(r"(?i)(yes|no|true|false)(?=[,;]\s|\s+[-–—]\s)")  # and an explanation
+_BRACKETS = re.compile(r"([][(){}<>](?: ?[][(){}<>]){1,60})(?=[.\s]*+(?:\n|\Z))")  # of a task that closes them
+_FORMS = (_BRACKETS, _FORMULAS, FORMULA, _QUOTED, _VERDICT)
+# `1. 12` above `2. 13`: both are the answer.
+_NUMBERED = re.compile(r"(?s)1[.)]\s[^\n]{1,200}\n\s*+2[.)]\s.{1,600}?(?=\n\s*\n|\Z)")
+_BULLET = re.compile(r"[-–•*]\s+(?=[A-Z])")
+_CLAUSE = re.compile(r"(?:[A-Z][a-z'’.]*+\s(?=.*[a-z]{2} )|[\u3040-\u9fff])", re.DOTALL)
+_BRACKET = re.compile(r"\\?[()\[\]{}]")
+
+
+def said(text: str, start: int, is_english: bool = True) -> Outcome | None:
+    """Return what is said from `start` on: a formula, a quotation, a choice, a quantity, or words up to a remark.
+
+    In other languages than English the nouns behind a number stay.
+    """
+    if bullet := _BULLET.match(text, start):
+        start = bullet.end()
+    if lead := words.HEAD.match(text, start) or words.HEDGE.match(text, start):
+        start = lead.end()
+    if numbered := _NUMBERED.match(text, start):
+        return answer_at(text, *numbered.span(), "phrase")
+    if found := next(filter(None, (form.match(text, start) for form in _FORMS)), None):
+        return answer_at(text, *found.span(found.lastindex or 0), "phrase")
+    if text.startswith(("```", '""'), start):  # of a program: the view has no other fence
+        return None
+    stop = next(sentence_ends(text, start, len(text)), None)
+    end = len(text) if stop is None else stop.start()
+    if remark := words.REMARK.search(text, start, end):
+        end = remark.start()
+    if label := label_of_choice(text[start : min(end, start + _MAX_STATEMENT)]):
+        return answer_at(text, start + label[0], start + label[1], "phrase")
+    is_read = is_english or _CLAUSE.match(text, start, end)
+    if is_read and _WORDS.search(text, start, end) and (span := quantity_of(text, start, end)):
+        return answer_at(text, *span, "phrase")
+    if closing := words.CLOSING.search(text, max(start, end - 20), end):
+        end = closing.start()
+    return answer_at(text, start, _balanced(text, start, end), "phrase")
+
+
+def _balanced(text: str, start: int, end: int) -> int:
+    """Return where a bracket closes that was opened before `start`: that of `(Answer: 18)`; else `end`."""
+    depth = int(text.startswith(("(", "[", "{"), start))
+    for bracket in _BRACKET.finditer(text, start + 1, min(end, start + 200)):
+        depth += 1 if bracket[0][-1] in "([{" else -1
+        if depth < 0:
+            return end if text[start].isalpha() and text.startswith(") ", start + 1) else bracket.start()  # `A) 5`
+    return end
+
+
+def quantity_of(text: str, start: int, end: int) -> tuple[int, int] | None:
+    """Return the one head quantity of a statement, with a known unit; None if it has several, or words change it."""
+    end = min(end, start + _MAX_STATEMENT)
+    if (span := head(text, start, end, is_statement=True)) is None or not DIGIT.search(text, *span):
+        return None
+    before = text[start : span[0]]
+    is_part = _PART_OF.search(before) and not _MEASURE.search(before)
+    if UNSETTLED.search(before) or is_part or _FUNCTION.search(before):
+        return None
+    unit = _UNIT.match(text, span[1], end)
+    stop = unit.end() if unit else span[1]
+    if (
+        changed_behind(text, stop, end)
+        or not (stop == end or text[stop] in " ,;.)(（：:—–" or text[stop] >= "\u3040")
+        or _SIGN_OF_UNIT.match(text, stop, end)
+    ):
+        return None
+    return start if _LABELLED.fullmatch(before) else span[0], stop
+
+
+def changed_behind(text: str, start: int, end: int) -> bool:
+    """Whether words behind a number change it: `million`, `squared`, `apples or more`."""
+    return bool(_CHANGED.match(text, start, end) or _OR_MORE.search(text, start, end))
+
+
+def head(text: str, start: int, end: int, is_statement: bool = False) -> tuple[int, int] | None:
+    """Return the first quantity behind the last verb of a sentence, or its only one; none of a list.
+
+    Of a statement that is announced, quantities that a preposition ties to another are passed over.
+    """
+    quantities, behind, verb = list[tuple[int, int]](), -1, start
+    for found in _QUANTITY_OR_VERB.finditer(text, start, end):
+        if found[1]:
+            behind, verb = len(quantities), found.end()
+        else:
+            quantities.append(found.span())
+    if 0 <= behind < len(quantities):
+        beside = pairwise(quantities[max(0, behind - 1) : behind + 2])
+        if any(_LISTED.fullmatch(text, one[1], other[0]) for one, other in beside):
+            return None
+        start, quantities = verb, quantities[behind:]
+        if not is_statement:
+            return quantities[0]
+    if len(quantities) > 1 and is_statement:
+        quantities = _heads(text, start, quantities)
+    return quantities[0] if len(quantities) == 1 else None
+
+
+def _heads(text: str, start: int, quantities: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the quantities that nothing ties to another one."""
+    at, stop = quantities[0]
+    heads, is_tied = [(at, stop)], _ADJUNCT.search(text[start:at]) is not None
+    if is_tied:
+        heads.clear()
+    for (_, before), (at, stop) in pairwise(quantities):
+        between = text[before:at]
+        if not _JOINED.search(between):
+            is_tied = _TIED.search(between) is not None or (len(heads) > 0 and len(between.split()) > 1)
+        if not is_tied:
+            heads.append((at, stop))
+    return heads or quantities[:1]
+
+
+_JOINED = re.compile(r"(?:\A\s*|,\s*|\b(?:and|or|plus|to)\s+)\Z")
