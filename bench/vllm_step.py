@@ -2,8 +2,8 @@
 
     python -m bench.vllm_step --threads 1
 
-Each model trains in three ways: all of its weights, and LoRA adapters of rank 16 that are merged for vLLM or sent
-alone. An update of the weights is timed as a rollout of one token with new weights less
+Each model trains in three ways: all of its weights, and LoRA adapters of rank 16 that are merged for vLLM (in float32)
+or sent alone (in bfloat16). An update of the weights is timed as a rollout of one token with new weights less
 one with old weights. On a CPU vLLM and the trainer share the cores.
 """
 
@@ -28,8 +28,8 @@ from outcome_rl.terminal.arguments import at_least_one
 
 WAYS = {
     "all weights": (),
-    "merged adapters": ("model.lora_rank=16", "rollout.merge_adapters=true"),
-    "adapters": ("model.lora_rank=16", "rollout.merge_adapters=false"),
+    "merged adapters": ("model.lora_rank=16", "model.dtype=float32"),
+    "adapters": ("model.lora_rank=16", "model.dtype=bfloat16"),
 }
 VLLM = ("rollout.engine=vllm", "rollout.enforce_eager=true", "rollout.importance_cap=2", "trainer.logger=[]")
 
@@ -70,7 +70,7 @@ def measure(name: str, settings: tuple[str, ...], steps: int) -> dict[str, Any]:
 def sent_bytes(trainer: Trainer) -> int:
     """Return the bytes of the tensors that an update sends."""
     policy = trainer.parts.policy
-    if not sends_adapters(trainer.parts.config):
+    if not sends_adapters(trainer.parts.config.model):
         return sum(tensor.nbytes for tensor in policy.published_weights().values())
     return sum(tensor.nbytes for name, tensor in policy.model.state_dict().items() if ".lora_" in name)
 

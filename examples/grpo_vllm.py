@@ -25,6 +25,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from outcome_rl import Explorer, linear_policy_loss
 from outcome_rl.causal_lm import Head, decoder, end_token_ids, read_head, sample, without_end
+from outcome_rl.grpo.rollout.vllm_engine import load_weights, start_vllm
 from outcome_rl.outcomes.answer_mask import decode_completion
 from outcome_rl.toy import DialectTask, policy_dir
 
@@ -160,29 +161,20 @@ def padded(
 
 def vllm_engine(model: Any, tokenizer: Any, dtype: torch.dtype, options: argparse.Namespace) -> Generate:
     """Start vLLM in this process, with the weights of the policy before every call."""
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # so that it reads the policy's weights from memory
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
-    from vllm import LLM, SamplingParams
-
-    engine = LLM(
-        model=options.model,
+    llm = start_vllm(
+        options.model,
         dtype=dtype,
         max_model_len=options.max_prompt + options.max_tokens,
         gpu_memory_utilization=0.4,
         enforce_eager=options.device == "cpu",
-        enable_chunked_prefill=options.device != "cpu",
-        generation_config="vllm",
-        logprobs_mode="processed_logprobs",
         seed=options.seed,  # of the engine: requests with one seed, here and in other steps, would share their noise
     )
+    from vllm import SamplingParams
 
     def generate(prompts: Sequence[list[int]]) -> list[Response]:
         weights = ((name, weight.detach()) for name, weight in model.named_parameters())  # a tied one occurs once
-        engine.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
-        if options.device == "cpu" and model.config.tie_word_embeddings:
-            engine.apply_model(repack_head)
-        engine.reset_prefix_cache()  # its keys and values are of the old weights
+        load_weights(llm, weights)
         sampling = SamplingParams(n=options.n, temperature=1.0, max_tokens=options.max_tokens, logprobs=0)
         sampling.stop_token_ids = end_token_ids(model, tokenizer)
         requests = [{"prompt_token_ids": ids} for ids in prompts]
@@ -192,17 +184,11 @@ def vllm_engine(model: Any, tokenizer: Any, dtype: torch.dtype, options: argpars
                 list(output.token_ids),
                 [position[token].logprob for token, position in zip(output.token_ids, output.logprobs, strict=True)],
             )
-            for request in engine.generate(requests, sampling, use_tqdm=False)
+            for request in llm.generate(requests, sampling, use_tqdm=False)
             for output in request.outputs
         ]
 
     return generate
-
-
-def repack_head(model: Any) -> None:
-    """Repack a head that is tied to the embedding: on a CPU, vLLM 0.32 keeps the old one when weights are reloaded."""
-    head = model.lm_head
-    head.quant_method.process_weights_after_loading(head)
 
 
 def transformers_engine(model: Any, tokenizer: Any, dtype: torch.dtype, options: argparse.Namespace) -> Generate:

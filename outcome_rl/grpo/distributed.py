@@ -16,7 +16,7 @@ import gc
 import importlib
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TypeVar, cast
@@ -115,33 +115,9 @@ def process_group(model_device: str) -> Iterator[None]:
     try:
         yield
     finally:
-        dist.destroy_process_group()
+        if dist.is_initialized():  # vLLM ends it with its own groups
+            dist.destroy_process_group()
         gc.collect()
-
-
-@contextmanager
-def isolated_environment(**variables: str) -> Iterator[None]:
-    """Start children here with `variables`, and with neither launcher nor GPUs of the other processes."""
-    changes: dict[str, str | None] = {**variables}
-    if world_size() > 1:
-        launcher = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-        changes |= {name: None for name in os.environ if name.endswith(launcher) or name.startswith("TORCHELASTIC_")}
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(torch.cuda.device_count())))
-        changes["CUDA_VISIBLE_DEVICES"] = visible.split(",")[_local_rank()]
-    before = {name: os.environ.get(name) for name in changes}
-    try:
-        _set_environment(changes)
-        yield
-    finally:
-        _set_environment(before)
-
-
-def _set_environment(values: Mapping[str, str | None]) -> None:
-    for name, value in values.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
 
 
 def all_gather_object(call: Callable[[], T]) -> list[T]:

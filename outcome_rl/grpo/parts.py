@@ -26,7 +26,7 @@ from outcome_rl.grpo.data.reward import RewardFunction
 from outcome_rl.grpo.model.dtype import with_dtype
 from outcome_rl.grpo.model.policy import Policy, check_context
 from outcome_rl.grpo.rollout.collector import Collector
-from outcome_rl.grpo.rollout.engine import DataParallelEngine, RolloutEngine, check_engine
+from outcome_rl.grpo.rollout.engine import RolloutEngine, check_engine, open_engine
 from outcome_rl.grpo.run.checkpoint import (
     CHECKPOINTS,
     check_same_run,
@@ -117,7 +117,7 @@ def build(config: TrainConfig, announce: Callable[[str], None] = lambda phase: N
             checkpoint of another run.
     """
     distributed.check(config.model.device, config.data.train_batch_size)
-    engine_class = check_engine(config)
+    check_engine(config)
     check_loggers(config.trainer.logger)
     reward = RewardFunction(config.reward) if config.reward.function else None
     announce(f"reading {', '.join(config.data.train_files)}")
@@ -166,9 +166,7 @@ def build(config: TrainConfig, announce: Callable[[str], None] = lambda phase: N
         resources.callback(log.close)
 
         announce(f"starting the rollout engine {config.rollout.engine}")
-        engine = resources.enter_context(closing(engine_class.open(policy, config)))
-        if distributed.world_size() > 1:
-            engine = DataParallelEngine(engine)
+        engine = resources.enter_context(closing(open_engine(policy, config)))
         collector = Collector(config, train_set, order, policy, engine, explorer, reward)
         return Parts(
             config=config,

@@ -20,7 +20,7 @@ from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.data.problems import load_problems
 from outcome_rl.grpo.data.prompts import tokenize
 from outcome_rl.grpo.model.dtype import with_dtype
-from outcome_rl.grpo.rollout.engine import RolloutEngine, check_engine, generate
+from outcome_rl.grpo.rollout.engine import RolloutEngine, check_engine, open_engine
 from outcome_rl.grpo.run.checkpoint import check_same_run
 from outcome_rl.grpo.run.run_lock import only_run_in
 from outcome_rl.grpo.types import ProblemSet
@@ -99,8 +99,7 @@ class Sampler:
                 problems = dataset.problems[start : start + width]
                 if all(problem.id in done for problem in problems):
                     continue
-                rollouts = generate(
-                    self.engine,
+                rollouts = self.engine.generate(
                     dataset.prompts[start : start + width],
                     sampling,
                     self.config.data.max_response_length,
@@ -143,7 +142,7 @@ def open_sampler(
     record = out / "settings.json"
     recorded = json.loads(record.read_text()) if record.exists() else None
     config = replace(config, model=with_dtype(config.model, (recorded or {}).get("model.dtype")))
-    engine_class = check_engine(config, trains=False)
+    check_engine(config, trains=False)
     sets = [load_problems(group, config.data, training=False, needs_answers=config.needs_answers) for group in groups]
     names = [file_name(dataset) for dataset in sets]
     if len(set(names)) < len(names):
@@ -159,7 +158,7 @@ def open_sampler(
             check_same_run(recorded, identity, out, "choose another --out")
         config = replace(config, model=loaded)
         sets = [tokenize(dataset, policy.tokenizer, config.data) for dataset in sets]
-        with closing(engine_class.open(policy, config)) as engine:
+        with closing(open_engine(policy, config)) as engine:
             if recorded is None:
                 write_json(record, identity)
             yield Sampler(engine, config, with_text=with_text), sets

@@ -1,7 +1,6 @@
 """Runs in several processes sample, learn, count and write the same as a run in one process."""
 
 import importlib
-import os
 import signal
 import sys
 import weakref
@@ -37,7 +36,7 @@ from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.parts import build
-from outcome_rl.grpo.rollout.engine import DataParallelEngine
+from outcome_rl.grpo.rollout.engine import CheckedEngine
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint
 from outcome_rl.grpo.run.run_lock import Interrupted
@@ -77,19 +76,11 @@ def test_one_process_needs_no_group() -> None:
     assert not dist.is_initialized()
 
 
-@pytest.mark.parametrize(
-    ("world_size", "settings", "message"),
-    [
-        (3, [], r"data\.train_batch_size=8 questions must be divisible by the number of processes, 3"),
-        (2, ["rollout.engine=vllm"], r"rollout\.engine=vllm with 2 processes needs a GPU for each"),
-    ],
-)
-def test_settings_for_one_process_are_refused(
-    world_size: int, settings: list[str], message: str, small_config: MakeConfig, tmp_path: Path
-) -> None:
-    config = small_config(tmp_path, "model.device=cpu", *settings)
+def test_each_process_gets_as_many_questions(small_config: MakeConfig, tmp_path: Path) -> None:
+    config = small_config(tmp_path, "model.device=cpu")
     distributed.check("cpu", config.data.train_batch_size)  # one process may
-    with as_rank(1, world_size), pytest.raises(ValueError, match=message):
+    message = r"data\.train_batch_size=8 questions must be divisible by the number of processes, 3"
+    with as_rank(1, 3), pytest.raises(ValueError, match=message):
         build(config)
     assert not config.run_dir.exists()
 
@@ -111,16 +102,6 @@ def test_each_process_needs_its_own_gpu(device: str, rank: int, message: str, mo
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with as_rank(rank, 2, LOCAL_RANK=str(rank)), pytest.raises(ValueError, match=message):
         distributed.check(device, 8)
-
-
-def test_an_isolated_environment_has_one_gpu_and_no_launcher() -> None:
-    launcher = {"LOCAL_RANK": "1", "MASTER_ADDR": "here", "TORCHELASTIC_USE_AGENT_STORE": "True"}
-    with as_rank(1, 2, CUDA_VISIBLE_DEVICES="4,6", **launcher):
-        before = dict(os.environ)
-        with distributed.isolated_environment():
-            assert os.environ["CUDA_VISIBLE_DEVICES"] == "6"
-            assert not {"RANK", "WORLD_SIZE", *launcher} & set(os.environ)
-        assert dict(os.environ) == before
 
 
 # In two processes, each of which compares with its own run as one process.
@@ -195,7 +176,7 @@ def check_rollouts(policy: Policy) -> None:
     engine = TransformersEngine(policy, 64)
     for prompts in (ids, ids[:1], ids[:3]):
         sampling = SamplingConfig(n=3)
-        together = DataParallelEngine(engine).generate(prompts, sampling, 12, seed=5)
+        together = CheckedEngine(engine, policy.end_token_ids).generate(prompts, sampling, 12, seed=5)
         alone = engine.generate(prompts, sampling, 12, seed=5)
         assert together == alone
         assert len({rollout.text for rollout in together}) > 1

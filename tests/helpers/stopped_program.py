@@ -10,6 +10,8 @@ import os
 import runpy
 import sys
 from collections.abc import Mapping
+from functools import reduce
+from importlib import import_module
 from typing import Any, NamedTuple
 
 
@@ -17,8 +19,9 @@ class Stop(NamedTuple):
     """A signal that a program sends itself once it has recorded the metrics of a step.
 
     Args:
-        target: `group`, as a terminal does; `process`, the program alone; or `engine`, vLLM's processes while they work
-            on the next rollout.
+        step: 0 is the start.
+        target: `group`, as a terminal does; `process`, the program alone; or `module:function`, the program alone when
+            it next calls this function.
         rank: of the process that does it.
     """
 
@@ -33,19 +36,14 @@ class Stop(NamedTuple):
         elif self.target == "process":
             os.kill(os.getpid(), self.signum)
         else:
-            self._send_in_next_rollout()
+            self._send_at_next_call()
 
-    def _send_in_next_rollout(self) -> None:
-        from outcome_rl.grpo.rollout.vllm_engine import VllmEngine
-
-        wait = VllmEngine._outputs
-
-        def send_first(engine: VllmEngine) -> list[Any]:
-            for process in engine._processes:
-                os.kill(process.pid, self.signum)
-            return wait(engine)
-
-        VllmEngine._outputs = send_first
+    def _send_at_next_call(self) -> None:
+        module, _, path = self.target.partition(":")
+        *owners, name = path.split(".")
+        owner = reduce(getattr, owners, import_module(module))
+        assert callable(getattr(owner, name)), self.target
+        setattr(owner, name, lambda *_, **__: os.kill(os.getpid(), self.signum))
 
 
 def main(stop: Stop, module: str, arguments: list[str]) -> None:
@@ -59,6 +57,8 @@ def main(stop: Stop, module: str, arguments: list[str]) -> None:
             stop.send()
 
     RunLog.append = append_and_stop
+    if stop.step == 0:
+        stop.send()
     sys.argv, sys.path[0] = [module, *arguments], os.getcwd()  # as `python -m` has them
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

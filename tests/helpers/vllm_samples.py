@@ -27,16 +27,20 @@ VLLM_SETTINGS = (
 
 
 def largest_difference(policy: Policy, rollouts: list[Rollout], temperature: float) -> float:
-    """Compare the engine's log-probabilities with those of transformers, in float32."""
-    found = 0.0
+    return float(differences(policy, rollouts, temperature).max())
+
+
+def differences(policy: Policy, rollouts: list[Rollout], temperature: float) -> torch.Tensor:
+    """Compare the engine's log-probabilities with those of transformers, token by token."""
+    found = []
     for rollout in rollouts:
         assert rollout.logps is not None
         prompt, response = rollout.prompt_ids, rollout.token_ids
         with torch.no_grad():
-            logits = policy.model(torch.tensor([[*prompt, *response]])).logits[0, len(prompt) - 1 : -1]
+            logits = policy.model(torch.tensor([[*prompt, *response]])).logits[0, len(prompt) - 1 : -1].float()
         logps = torch.log_softmax(logits / temperature, dim=-1).gather(1, torch.tensor(response)[:, None])[:, 0]
-        found = max(found, (logps - torch.tensor(rollout.logps)).abs().max().item())
-    return found
+        found.append((logps - torch.tensor(rollout.logps)).abs())
+    return torch.cat(found)
 
 
 def texts(rollouts: Sequence[Rollout]) -> list[str]:

@@ -1,9 +1,6 @@
 """A vLLM engine on the CPU with the weights of a tiny random model."""
 
 import os
-from collections.abc import Iterator
-from contextlib import closing
-from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -14,10 +11,8 @@ from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.toy import policy_dir
 
-if TYPE_CHECKING:
-    from outcome_rl.grpo.rollout.vllm_engine import VllmEngine
-
 os.environ["VLLM_CPU_KVCACHE_SPACE"] = "1"  # GiB; otherwise a share of all memory
+os.environ["VLLM_NO_USAGE_STATS"] = "1"
 VLLM = ("rollout.engine=vllm", "rollout.enforce_eager=true", "model.device=cpu")
 
 
@@ -50,11 +45,3 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> TrainConfig:
 @pytest.fixture(scope="session")
 def policy(config: TrainConfig) -> Policy:
     return Policy.load(config.model)
-
-
-@pytest.fixture(scope="session")
-def engine(policy: Policy, config: TrainConfig) -> "Iterator[VllmEngine]":
-    from outcome_rl.grpo.rollout.vllm_engine import VllmEngine
-
-    with closing(VllmEngine(policy, config)) as started:
-        yield started

@@ -1,18 +1,22 @@
 """vLLM samples from the policy that is trained, and returns the right log-probabilities."""
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any
+from contextlib import closing
 
 import pytest
 import torch
 from vllm_samples import TEXTS, N, largest_difference, texts
 
-from outcome_rl.grpo.config.schema import SamplingConfig
+from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout.handover import SHARED_MEMORY
 from outcome_rl.grpo.rollout.vllm_engine import VllmEngine
 from outcome_rl.grpo.types import Rollout
+
+
+@pytest.fixture(scope="module")
+def engine(policy: Policy, config: TrainConfig) -> Iterator[VllmEngine]:
+    with closing(VllmEngine(policy, config)) as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
@@ -59,39 +63,6 @@ def test_new_weights_are_sampled_from_after_an_update(
     new = engine.generate(prompts, sampling, 16, seed=1)
     assert largest_difference(moved, new, 1.0) < 1e-4
     assert texts(new) != texts(old)
-
-
-def test_phases_of_an_update_and_its_file(
-    engine: VllmEngine, policy: Policy, prompts: list[list[int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The weights are in shared memory during the second of the three phases that follow `init`, and only then."""
-    folder = Path(engine._handover.name)
-    assert folder.parent == SHARED_MEMORY
-    seen: list[tuple[str, bool]] = []
-
-    def record(phase: str) -> None:
-        call = getattr(engine._llm, phase)
-
-        def recorded(*arguments: Any) -> None:
-            seen.append((phase, (folder / "weights").exists()))
-            call(*arguments)
-
-        monkeypatch.setattr(engine._llm, phase, recorded)
-
-    for phase in ("init_weight_transfer_engine", "start_weight_update", "update_weights", "finish_weight_update"):
-        record(phase)
-    engine.update_weights(policy)
-    engine.generate(prompts, SamplingConfig(n=N), 16, seed=1)
-    assert seen == [("start_weight_update", False), ("update_weights", True), ("finish_weight_update", False)]
-    engine.generate(prompts, SamplingConfig(n=N), 16, seed=1)
-    assert len(seen) == 3
-    assert [path.name for path in folder.iterdir() if not path.is_socket()] == ["lock"]
-
-
-def test_sockets_are_in_the_private_folder_that_is_removed_at_the_end(engine: VllmEngine) -> None:
-    folder = Path(engine._handover.name)
-    assert folder.stat().st_mode & 0o077 == 0
-    assert any(path.is_socket() for path in folder.iterdir())
 
 
 def test_the_seed_decides_and_nothing_else(
@@ -159,12 +130,9 @@ def test_sleep_between_rollouts_changes_nothing(
     engine: VllmEngine, prompts: Sequence[list[int]], rollouts: list[Rollout], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The CPU build goes through the motions of sleeping, and keeps its memory."""
-    monkeypatch.setattr(engine, "_can_sleep", True)
+    monkeypatch.setattr(engine, "sleeps", True)
     for _ in range(2):
-        slept = engine.generate(prompts, SamplingConfig(n=N), 16, seed=1)
-        assert engine._asleep
-        assert slept == rollouts
-    monkeypatch.setattr(engine, "_can_sleep", False)
-    awake = engine.generate(prompts, SamplingConfig(n=N), 16, seed=1)
-    assert not engine._asleep
-    assert awake == rollouts
+        assert engine.generate(prompts, SamplingConfig(n=N), 16, seed=1) == rollouts
+    monkeypatch.setattr(engine, "sleeps", False)
+    for _ in range(2):
+        assert engine.generate(prompts, SamplingConfig(n=N), 16, seed=1) == rollouts

@@ -1,78 +1,54 @@
-"""`rollout.merge_adapters=false`: the adapters alone travel to vLLM."""
+"""LoRA: vLLM samples from the adapters of the last update, whatever the dtype of the weights that they are on."""
 
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from vllm_samples import TEXTS, N, largest_difference, texts
+from vllm_samples import TEXTS, N, differences, texts
 
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.vllm_engine import VllmEngine
+from outcome_rl.sampler.stale import rounding_limit
+
+
+@pytest.fixture(scope="module", params=["float32", "bfloat16"])
+def adapted(request: pytest.FixtureRequest, config: TrainConfig) -> TrainConfig:
+    return replace(config, model=replace(config.model, lora_rank=4, dtype=request.param))
 
 
 @pytest.fixture(scope="module")
-def with_adapters(config: TrainConfig) -> TrainConfig:
-    rollout = replace(config.rollout, merge_adapters=False)
-    return replace(config, model=replace(config.model, lora_rank=4), rollout=rollout)
+def adapted_policy(adapted: TrainConfig) -> Policy:
+    return Policy.load(adapted.model)
 
 
 @pytest.fixture(scope="module")
-def adapted(with_adapters: TrainConfig) -> Policy:
-    """A policy whose adapters change it."""
-    policy = Policy.load(with_adapters.model)
-    move_adapters(policy, 1)
-    return policy
+def engine(adapted_policy: Policy, adapted: TrainConfig) -> Iterator[VllmEngine]:
+    with closing(VllmEngine(adapted_policy, adapted)) as started:
+        yield started
 
 
-def move_adapters(policy: Policy, seed: int) -> None:
+def move_adapters(policy: Policy, seed: int, scale: float) -> None:
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in policy.model.named_parameters():
             if ".lora_" in name:
-                parameter.copy_(0.1 * torch.randn(parameter.shape, generator=generator))
+                parameter.copy_(scale * torch.randn(parameter.shape, generator=generator))
 
 
-@pytest.fixture(scope="module")
-def engine(adapted: Policy, with_adapters: TrainConfig) -> Iterator[VllmEngine]:
-    with closing(VllmEngine(adapted, with_adapters)) as started:
-        yield started
-
-
-def test_vllm_samples_from_the_adapters_of_the_last_update(
-    engine: VllmEngine, adapted: Policy, policy: Policy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    prompts: list[list[int]] = policy.tokenizer(list(TEXTS))["input_ids"]
-    sampling = SamplingConfig(n=N)
-    first = engine.generate(prompts, sampling, 16, seed=1)
-    assert largest_difference(adapted, first, 1.0) < 1e-4
-    assert largest_difference(policy, first, 1.0) > 0.1  # the frozen weights alone
-    again = engine.generate(prompts, sampling, 16, seed=1)
-    assert texts(again) == texts(first)
-
-    sent: list[int] = []
-    save = type(adapted.adapters).save_pretrained
-
-    def measured(adapters: Any, folder: str, **settings: Any) -> None:
-        save(adapters, folder, **settings)
-        sent.append(sum(file.stat().st_size for file in Path(folder).glob("*.safetensors")))
-
-    monkeypatch.setattr(type(adapted.adapters), "save_pretrained", measured)
-    move_adapters(adapted, 2)
-    engine.update_weights(adapted)
-    moved = engine.generate(prompts, sampling, 16, seed=1)
-    assert largest_difference(adapted, moved, 1.0) < 1e-4
-    assert texts(moved) != texts(first)
-    trained = sum(x.numel() for name, x in adapted.model.named_parameters() if ".lora_" in name)
-    assert len(sent) == 1
-    assert 4 * trained <= sent[0] < 4 * trained + 10_000  # the numbers and the file's header
-
-
-def test_a_rank_that_vllm_lacks_is_refused(with_adapters: TrainConfig, adapted: Policy) -> None:
-    config = replace(with_adapters, model=replace(with_adapters.model, lora_rank=513))
-    with pytest.raises(ValueError, match=r"model.lora_rank must be at most 512"):
-        VllmEngine(adapted, config)
+def test_vllm_samples_from_the_adapters_of_the_last_update(engine: VllmEngine, adapted_policy: Policy) -> None:
+    prompts: list[list[int]] = adapted_policy.tokenizer(list(TEXTS))["input_ids"]
+    limit = rounding_limit(adapted_policy.dtype)
+    seen = []
+    for seed in (1, 2):
+        move_adapters(adapted_policy, seed, 0.2)
+        engine.update_weights(adapted_policy)
+        rollouts = engine.generate(prompts, SamplingConfig(n=N), 16, seed=1)
+        assert differences(adapted_policy, rollouts, 1.0).mean() < limit
+        with adapted_policy.adapters.disable_adapter():
+            assert differences(adapted_policy, rollouts, 1.0).mean() > 2 * limit
+        seen.append(texts(rollouts))
+    assert seen[0] != seen[1]
+    assert texts(engine.generate(prompts, SamplingConfig(n=N), 16, seed=1)) == seen[1]

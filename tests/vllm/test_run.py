@@ -1,24 +1,30 @@
-"""Whole runs of the toy policy with vLLM, and every way to stop one."""
+"""Whole runs of the toy policy with vLLM, in one process and in two, and a kill in every phase."""
 
 import os
 import signal
-import time
-from contextlib import suppress
+import tempfile
+from contextlib import closing
 from pathlib import Path
 
 import psutil
 import pytest
-from grpo_runs import Process, assert_same_run, rows
+from grpo_runs import RANKS, Process, assert_equal_run, assert_same_run, rows
 from stopped_program import Stop
 from vllm_samples import VLLM_SETTINGS
 
 from outcome_rl.grpo.config.load import load_config
-from outcome_rl.grpo.rollout.handover import SHARED_MEMORY
-from outcome_rl.grpo.rollout.vllm_reaper import MARK
-from outcome_rl.grpo.run.checkpoint import latest_checkpoint
-from outcome_rl.grpo.trainer import train
+from outcome_rl.grpo.parts import build
+from outcome_rl.grpo.trainer import Trainer, train
 
-SETTINGS = (*VLLM_SETTINGS, "trainer.save_freq=100", "trainer.experiment_name=run")
+SETTINGS = (*VLLM_SETTINGS, "trainer.experiment_name=run")
+# Each is entered in the middle of its phase, in the order of the phases.
+PHASES = {
+    "loading": Stop(signal.SIGKILL, 0, "vllm.v1.executor.abstract:Executor.initialize_from_config"),
+    "sampling": Stop(signal.SIGKILL, 1, "vllm.v1.engine.core:EngineCore.post_step"),
+    "weights": Stop(signal.SIGKILL, 2, "vllm.model_executor.model_loader.reload.inplace:finalize_layerwise_reload"),
+    "update": Stop(signal.SIGKILL, 3, "outcome_rl.grpo.distributed:all_reduce_gradients"),
+    "checkpoint": Stop(signal.SIGKILL, 5, "outcome_rl.exploration.explorer:Explorer.save"),
+}
 
 
 def settings(folder: Path) -> list[str]:
@@ -29,25 +35,8 @@ def settings(folder: Path) -> list[str]:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run of eight steps that nothing stopped."""
     config = load_config("toy", settings(tmp_path_factory.mktemp("whole")))
-    before = engine_processes(os.getsid(0))
     train(config)
-    assert_ended(engine_processes(os.getsid(0)) - before)
     return config.run_dir
-
-
-def engine_processes(session: int) -> set[psutil.Process]:
-    """Find vLLM's living processes of a session; they outlive the trainer for a moment."""
-    found = set()
-    for process in psutil.process_iter():
-        with suppress(psutil.Error, ProcessLookupError):  # of one that has ended
-            if os.getsid(process.pid) == session and MARK in process.environ():
-                found.add(process)
-    return found
-
-
-def assert_ended(processes: set[psutil.Process]) -> None:
-    _, alive = psutil.wait_procs(processes, timeout=30)
-    assert not alive
 
 
 def test_after_every_update_the_engine_samples_from_the_policy(whole: Path) -> None:
@@ -69,47 +58,49 @@ def test_after_every_update_the_engine_samples_from_the_policy(whole: Path) -> N
     ]
 
 
-def test_a_run_stopped_in_three_ways_equals_an_uninterrupted_one(whole: Path, tmp_path: Path) -> None:
-    """The engine dies in a rollout, Ctrl-C on all processes, SIGKILL of the trainer alone; then to the end."""
-    left = set(SHARED_MEMORY.glob("outcome-rl-weights-*"))
-    run_dir = tmp_path / "run"
-    overrides = settings(tmp_path)
-
-    status, _, err = Process(overrides, stop=Stop(signal.SIGKILL, 2, "engine")).finish()
-    assert status == 2, err
-    assert "error: vLLM's engine process ended while it sampled" in err
-    assert len(rows(run_dir, "metrics")) == 2
-    assert_saved(run_dir, 2)  # at the step before, though no checkpoint was due
-
-    status, out, err = Process(overrides, stop=Stop(signal.SIGINT, 4)).finish()
+def test_a_run_killed_in_every_phase_equals_an_uninterrupted_one(whole: Path, tmp_path: Path) -> None:
+    """A dead engine is a dead process. The last stop is Ctrl-C, after which a checkpoint is written."""
+    for phase, stop in PHASES.items():
+        killed = Process(settings(tmp_path), stop=stop)
+        status, _, err = killed.finish()
+        assert status == -signal.SIGKILL, f"{phase}: {err}"
+        assert not processes_of(killed.process.pid), phase
+    status, out, err = Process(settings(tmp_path), stop=Stop(signal.SIGINT, 7)).finish()
     assert status == 128 + signal.SIGINT, err
-    assert "continues after step 2" in out
-    assert "stopped by SIGINT after step 4" in err
-    assert_saved(run_dir, 4)
-
-    killed = Process(overrides, stop=Stop(signal.SIGKILL, 5, "process"))
-    assert killed.finish()[0] == -signal.SIGKILL
-    assert_ended(engine_processes(killed.process.pid))
-
-    status, out, err = Process(overrides).finish()
-    assert status == 0, err
     assert "continues after step 4" in out
-    assert_same_run(run_dir, whole)
-    assert set(SHARED_MEMORY.glob("outcome-rl-weights-*")) <= left
+    assert "stopped by SIGINT after step 7" in err
+    status, out, err = Process(settings(tmp_path)).finish()
+    assert status == 0, err
+    assert "continues after step 7" in out
+    assert_same_run(tmp_path / "run", whole)
 
 
-def assert_saved(run_dir: Path, step: int) -> None:
-    newest = latest_checkpoint(run_dir / "checkpoints")
-    assert newest.name == f"global_step_{step}"
+def processes_of(session: int) -> list[psutil.Process]:
+    return [process for process in psutil.process_iter() if os.getsid(process.pid) == session]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_start_that_is_stopped_leaves_no_engine(tmp_path: Path, number: signal.Signals) -> None:
-    starting = Process(settings(tmp_path))
-    deadline = time.monotonic() + 120
-    while not (engine := engine_processes(starting.process.pid)):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    starting.process.send_signal(number)
-    assert_ended(engine)
-    assert starting.finish()[0] == -number
+def test_a_run_in_two_processes_equals_one(whole: Path, tmp_path: Path) -> None:
+    """Each process has its own engine, and samples the responses to its part of the prompts."""
+    status, out, err = Process(settings(tmp_path), RANKS).finish()
+    assert status == 0, err
+    assert f"in {RANKS} processes" in out
+    assert_equal_run(tmp_path / "run", whole)
+
+
+def test_100_updates_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither processes, files, open files nor ports that another machine could reach."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    Path(tempfile.tempdir).mkdir()
+    steps = ["trainer.total_training_steps=100", "trainer.save_freq=-1", "trainer.test_freq=-1"]
+    trainer = Trainer(build(load_config("toy", [*settings(tmp_path), *steps])))
+    this, seen = psutil.Process(), []
+    with closing(trainer.parts):
+        for step in range(100):
+            trainer.train_step()
+            if step in (9, 99):
+                seen.append((this.num_fds(), this.num_threads(), this.children(recursive=True)))
+        assert {connection.laddr.ip for connection in this.net_connections("inet")} <= {"127.0.0.1", "::1"}
+    assert seen[0] == seen[1]
+    assert not this.net_connections("inet")
+    assert this.children(recursive=True) == []
+    assert not any(Path(tempfile.tempdir).iterdir())

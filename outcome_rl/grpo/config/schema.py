@@ -192,26 +192,12 @@ class RolloutConfig(SamplingConfig):
         le=1,
         affects_results=False,
     )
-    tensor_model_parallel_size: int = setting(
-        1,
-        "GPUs over which a vLLM of this machine shards its model, for a trainer of one process; weights then go to it "
-        "through main memory.",
-        gt=0,
-        affects_results=False,
-    )
     enforce_eager: bool = setting(
         False, "Skip vLLM's compilation and CUDA graphs: it starts sooner and samples more slowly."
     )
     free_cache_engine: bool = setting(
         True,
         "Free vLLM's GPU memory between rollouts (its sleep mode); no effect without a GPU.",
-        affects_results=False,
-    )
-    merge_adapters: bool | None = setting(
-        None,
-        "With LoRA, send vLLM whole weights with the adapters merged; false sends only the adapters, which vLLM's "
-        "runtime LoRA then adds at each token. Null merges float32 weights only: the "
-        "rounding of bfloat16 ones loses most of what adapters change.",
         affects_results=False,
     )
     importance_cap: float | None = setting(

@@ -1,8 +1,8 @@
 """LoRA adapters through peft (Hu et al. 2021, arXiv:2106.09685): small trainable matrices on top of frozen weights.
 
-With the adapters disabled the model is the initial one, so the reference of the KL term needs no second copy. Weights
-that leave the process, to vLLM or into a checkpoint's `model/`, have the adapters merged and the names of the original
-model.
+With the adapters disabled the model is the initial one, so the reference of the KL term needs no second copy. In
+a checkpoint's `model/`, and in vLLM where they are float32, weights have the adapters merged and the names of the
+original model.
 """
 
 from importlib.util import find_spec

@@ -19,7 +19,7 @@ from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.data.problems import BatchOrder
 from outcome_rl.grpo.data.reward import RewardFunction
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout.engine import RolloutEngine, check_complete, generate
+from outcome_rl.grpo.rollout.engine import RolloutEngine, check_complete
 from outcome_rl.grpo.types import Problem, ProblemSet, Rollout, Sample
 from outcome_rl.outcomes.answer_mask import answer_spans
 from outcome_rl.sampler.seeds import derive_seed
@@ -102,8 +102,8 @@ class Collector:
         """Sample the responses of a batch."""
         prompts = [self.dataset.prompts[i] for i in self.order.batch(number)]
         longest, seed = self.config.data.max_response_length, derive_seed(self.config.trainer.seed, "rollout", number)
-        rollouts = generate(self.engine, prompts, self.config.rollout, longest, seed)
-        check_complete(self.engine, rollouts, self.config)
+        rollouts = self.engine.generate(prompts, self.config.rollout, longest, seed)
+        check_complete(rollouts, self.config)
         return rollouts
 
     def score(self, problems: Sequence[Problem], rollouts: Sequence[Rollout]) -> tuple[list[Sample], Scored]:

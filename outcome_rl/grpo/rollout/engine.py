@@ -7,7 +7,7 @@ class attributes of `RolloutEngine`; nothing else in the library knows its name.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
@@ -35,12 +35,6 @@ class RolloutEngine(ABC):
     """Whether its rollouts hold the tokens that top-p and top-k kept, which the loss of such samples needs."""
     needs_top_k: ClassVar[bool] = False
     """Whether it returns kept tokens only with `rollout.top_k`, which bounds their number."""
-    needs_gpu: ClassVar[bool] = False
-    """Whether each process of a run of several needs a GPU for its engine."""
-    shards_model: ClassVar[bool] = False
-    """Whether it can shard its model over GPUs (`rollout.tensor_model_parallel_size`)."""
-    takes_adapters: ClassVar[bool] = False
-    """Whether it can take LoRA adapters without the base weights (`rollout.merge_adapters=false`)."""
 
     progress: Progress | None = None
     """Called by `generate` with the responses that are done and their number, if the engine knows."""
@@ -108,7 +102,7 @@ def check_engine(config: TrainConfig, *, trains: bool = True) -> type[RolloutEng
 
     Args:
         config: all settings.
-        trains: whether the samples are for training; settings that matter there only are no obstacle to others.
+        trains: whether the samples are for training; false ignores settings that only training reads.
 
     Raises:
         ValueError: it cannot; the message names the setting to change.
@@ -126,16 +120,6 @@ def check_engine(config: TrainConfig, *, trains: bool = True) -> type[RolloutEng
         ),
         f"{name} cannot train with rollout.top_p={rollout.top_p} alone: set rollout.top_k too, the largest number of "
         "kept tokens that it returns": (trains and rollout.keeps_support and engine.needs_top_k and rollout.top_k < 1),
-        f"rollout.tensor_model_parallel_size={rollout.tensor_model_parallel_size} shards the engine's model over GPUs, "
-        f"which {name} cannot": rollout.tensor_model_parallel_size > 1 and not engine.shards_model,
-        f"rollout.merge_adapters=false sends only LoRA adapters, which {name} cannot take": (
-            trains and rollout.merge_adapters is False and not engine.takes_adapters
-        ),
-        f"{name} with {distributed.world_size()} processes needs a GPU for each": (
-            engine.needs_gpu
-            and distributed.world_size() > 1
-            and distributed.choose_device(config.model.device).type == "cpu"
-        ),
     }
     for refusal, applies in refusals.items():
         if applies:
@@ -145,88 +129,45 @@ def check_engine(config: TrainConfig, *, trains: bool = True) -> type[RolloutEng
     return engine
 
 
-def generate(
-    engine: RolloutEngine, prompts: Prompts, sampling: SamplingConfig, max_tokens: int, seed: int
-) -> list[Rollout]:
-    """Return what the engine generates.
+def open_engine(policy: Policy, config: TrainConfig) -> "CheckedEngine":
+    """Start the engine that `rollout.engine` names, an engine for each process, and check what it returns.
 
     Raises:
-        ValueError: these are not `sampling.n` responses to each prompt.
+        ValueError: it refuses the model or the settings.
     """
-    return checked(engine, engine.generate(prompts, sampling, max_tokens, seed), len(prompts), sampling.n)
+    engine = engine_class(config.rollout.engine).open(policy, config)
+    return CheckedEngine(engine, policy.end_token_ids)
 
 
-def checked(engine: RolloutEngine, rollouts: list[Rollout], prompts: int, n: int) -> list[Rollout]:
-    """Return the rollouts, which must be n for each prompt, all with a log-probability for each token or all without.
+class CheckedEngine(RolloutEngine):
+    """An engine that is not trusted; several processes divide the prompts, and all of them get all responses."""
 
-    A single token may lack one, as None or NaN: some engines return such late in training, for tokens of probability
-    near 1. It is NaN in the result, which `rollout_weights` does not correct and metrics count.
-
-    Raises:
-        ValueError: they are not.
-    """
-    name = f"rollout.engine: {type(engine).__name__}"
-    if len(rollouts) != prompts * n:
-        raise ValueError(
-            f"{name} must return {n} rollouts for each of {prompts} prompts, {prompts * n} in all; got {len(rollouts)}"
-        )
-    for index, rollout in enumerate(rollouts):
-        if (rollout.logps is None) != (rollouts[0].logps is None):
-            raise ValueError(f"{name} must return logps for all rollouts or for none; {index} differs from 0")
-        if rollout.logps is not None and len(rollout.logps) != len(rollout.token_ids):
-            raise ValueError(
-                f"{name} must return a log-probability for each token; rollout {index} has {len(rollout.logps)} for "
-                f"{len(rollout.token_ids)} tokens"
-            )
-    return [rollout if rollout.logps is None else _without_none(rollout, rollout.logps) for rollout in rollouts]
-
-
-def _without_none(rollout: Rollout, logps: Sequence[float | None]) -> Rollout:
-    if None not in logps:
-        return rollout
-    return rollout._replace(logps=[math.nan if logp is None else logp for logp in logps])
-
-
-def check_complete(engine: RolloutEngine, rollouts: list[Rollout], config: TrainConfig) -> None:
-    """Check that training rollouts have all that the settings read.
-
-    Raises:
-        ValueError: they lack log-probabilities or kept tokens.
-    """
-    name, rollout = f"rollout.engine: {type(engine).__name__}", config.rollout
-    if rollout.importance_cap is not None and any(one.logps is None for one in rollouts):
-        raise ValueError(
-            f"{name} must return logps, which rollout.importance_cap={rollout.importance_cap} reads; got None"
-        )
-    if rollout.keeps_support and any(one.kept is None or len(one.kept) != len(one.token_ids) for one in rollouts):
-        raise ValueError(
-            f"{name} must return the tokens that rollout.top_p={rollout.top_p} and rollout.top_k={rollout.top_k} kept, "
-            "a list for each token of a response"
-        )
-
-
-class DataParallelEngine(RolloutEngine):
-    """The engine of this process as one of several that divide the prompts; all processes get all responses."""
-
-    def __init__(self, engine: RolloutEngine) -> None:
+    def __init__(self, engine: RolloutEngine, end_token_ids: Sequence[int]) -> None:
         self.engine = engine
+        self.end_token_ids = end_token_ids
 
     def update_weights(self, policy: Policy) -> None:
         self.engine.update_weights(policy)
 
     def generate(self, prompts: Prompts, sampling: SamplingConfig, max_tokens: int, seed: int) -> list[Rollout]:
-        """Sample the responses in all processes; see `RolloutEngine`. Collective."""
+        """Sample the responses in all processes; see `RolloutEngine`. Collective.
+
+        Raises:
+            ValueError: the engine of a process returned something else; see `checked`.
+        """
         # Copies of a prompt stay in one process: the seeds of a prompt depend on how often it occurred before.
         copies: dict[tuple[int, ...], list[int]] = {}
         for position, prompt in enumerate(prompts):
             copies.setdefault(tuple(prompt), []).append(position)
-        positions = [position for group in distributed.contiguous_shard(list(copies.values())) for position in group]
+        shard = distributed.contiguous_shard(list(copies.values()))
+        positions = sorted(position for group in shard for position in group)
         # A process without prompts samples too: the engine may wait for all processes to gather the weights.
         own, n = [prompts[position] for position in positions] or prompts[:1], sampling.n
         self.engine.progress = self.progress
 
         def sample() -> dict[int, list[Rollout]]:
-            rollouts = self.engine.generate(own, sampling, max_tokens, seed)
+            returned = self.engine.generate(own, sampling, max_tokens, seed)
+            rollouts = checked(self.engine, returned, own, n, max_tokens, self.end_token_ids)
             return {position: rollouts[i * n : (i + 1) * n] for i, position in enumerate(positions)}
 
         by_position: dict[int, list[Rollout]] = {}
@@ -236,3 +177,73 @@ class DataParallelEngine(RolloutEngine):
 
     def close(self) -> None:
         self.engine.close()
+
+
+def checked(
+    engine: RolloutEngine, rollouts: Any, prompts: Prompts, n: int, max_tokens: int, end_token_ids: Sequence[int]
+) -> list[Rollout]:
+    """Return the rollouts, after checking that they are n responses to each prompt, in the order of the prompts.
+
+    Each has at most `max_tokens` tokens, and a shorter one ends with an end token, which occurs nowhere else. All or
+    none have a log-probability for each token. A single token may lack one, as None or NaN: some engines return
+    such late in training, for tokens of probability near 1. It is NaN in the result, which `rollout_weights` does not
+    correct and metrics count.
+
+    Raises:
+        ValueError: they are something else; the message names the first rollout that is.
+    """
+    name, ends = f"rollout.engine: {type(engine).__name__}", {*end_token_ids}
+    number, wanted = len(rollouts) if isinstance(rollouts, Sequence) else None, len(prompts) * n
+    if number != wanted:
+        raise ValueError(
+            f"{name} must return {n} rollouts for each of {len(prompts)} prompts, {wanted} in all; got "
+            f"{f'{rollouts!r:.80}' if number is None else number}"
+        )
+    for index, rollout in enumerate(rollouts):
+        if obstacle := _obstacle(rollout, prompts[index // n], max_tokens, ends):
+            raise ValueError(f"{name}: rollout {index} {obstacle}")
+        if (rollout.logps is None) != (rollouts[0].logps is None):
+            raise ValueError(f"{name} must return logps for all rollouts or for none; {index} differs from 0")
+    return [rollout if rollout.logps is None else _without_none(rollout, rollout.logps) for rollout in rollouts]
+
+
+def _obstacle(rollout: Any, prompt: Sequence[int], max_tokens: int, ends: set[int]) -> str | None:
+    """Return why this is no response to a prompt, as the end of a sentence, or None if it is."""
+    if not isinstance(rollout, Rollout) or rollout.token_ids is None:
+        return f"must be a Rollout with token_ids; got {rollout!r:.80}"
+    ids, shown = rollout.token_ids, ", ".join(map(str, sorted(ends)))
+    if rollout.prompt_ids is not prompt and [*rollout.prompt_ids] != [*prompt]:
+        return "must answer the prompt of its position, n responses to each prompt side by side; prompt_ids are others"
+    if len(ids) > max_tokens:
+        return f"must have at most max_tokens = {max_tokens} tokens; got {len(ids)}"
+    if len(ids) < max_tokens and not ends.intersection(ids[-1:]):
+        return f"must end with an end token ({shown}), which is part of token_ids, or have {max_tokens} tokens"
+    if not ends.isdisjoint(ids[:-1]):
+        return f"goes on after an end token ({shown}), which must be its last token"
+    if rollout.logps is not None and len(rollout.logps) != len(ids):
+        return f"must have a log-probability for each token; got {len(rollout.logps)} for {len(ids)} tokens"
+    return None
+
+
+def _without_none(rollout: Rollout, logps: Sequence[float | None]) -> Rollout:
+    if None not in logps:
+        return rollout
+    return rollout._replace(logps=[math.nan if logp is None else logp for logp in logps])
+
+
+def check_complete(rollouts: list[Rollout], config: TrainConfig) -> None:
+    """Check that training rollouts have all that the settings read.
+
+    Raises:
+        ValueError: they lack log-probabilities or kept tokens.
+    """
+    name, rollout = f"rollout.engine={config.rollout.engine}", config.rollout
+    if rollout.importance_cap is not None and any(one.logps is None for one in rollouts):
+        raise ValueError(
+            f"{name} must return logps, which rollout.importance_cap={rollout.importance_cap} reads; got None"
+        )
+    if rollout.keeps_support and any(one.kept is None or len(one.kept) != len(one.token_ids) for one in rollouts):
+        raise ValueError(
+            f"{name} must return the tokens that rollout.top_p={rollout.top_p} and rollout.top_k={rollout.top_k} kept, "
+            "a list for each token of a response"
+        )

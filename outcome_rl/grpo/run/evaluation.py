@@ -9,7 +9,7 @@ from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import DataConfig, SamplingConfig
 from outcome_rl.grpo.data.problems import load_problems, set_name
 from outcome_rl.grpo.data.prompts import tokenize
-from outcome_rl.grpo.rollout.engine import RolloutEngine, generate
+from outcome_rl.grpo.rollout.engine import RolloutEngine
 from outcome_rl.grpo.types import ProblemSet
 from outcome_rl.metrics import macro_average, summarise, validation_metrics
 from outcome_rl.outcomes.batch import Batch
@@ -97,7 +97,7 @@ def evaluate(
     """
     start = time.perf_counter()
     n, seed = sampling.n, derive_seed(seed, "evaluate", dataset.fingerprint)
-    rollouts = generate(engine, dataset.prompts, sampling, max_tokens, seed)
+    rollouts = engine.generate(dataset.prompts, sampling, max_tokens, seed)
     ids = [problem.id for problem in dataset.problems]
     golds = [problem.answer for problem in dataset.problems]
     examples = [problem.example for problem in dataset.problems]

@@ -36,7 +36,7 @@ from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.fsdp import full_state
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout.engine import DataParallelEngine
+from outcome_rl.grpo.rollout.engine import CheckedEngine
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.trainer import train
 from outcome_rl.grpo.types import Sample
@@ -144,7 +144,7 @@ def check_rollouts(sharded: Policy, plain: Policy, rank: int) -> None:
     """Compare responses, for more prompts than processes and for one."""
     prompts: list[list[int]] = plain.tokenizer(["D07 17 @ 5 # 3 =>", "D01 2 @ 5 # 3 =>", "D03 1 1"])["input_ids"]
     for some in (prompts, prompts[:1]):
-        engine = DataParallelEngine(TransformersEngine(sharded, 64))
+        engine = CheckedEngine(TransformersEngine(sharded, 64), sharded.end_token_ids)
         together = engine.generate(some, SamplingConfig(n=3), 12, seed=5)
         assert together == TransformersEngine(plain, 64).generate(some, SamplingConfig(n=3), 12, seed=5)
         assert len({rollout.text for rollout in together}) > 1

@@ -160,10 +160,8 @@ def test_a_group_that_is_left_out_of_the_loss_is_replaced(make_collector: Callab
 
 
 def test_responses_that_lack_something_end_the_step(make_collector: Callable[..., Collector]) -> None:
-    with pytest.raises(ValueError, match=r"ScriptedEngine must return logps, which rollout\.importance_cap=2.0 reads"):
+    with pytest.raises(ValueError, match=r"must return logps, which rollout\.importance_cap=2.0 reads"):
         make_collector("rollout.importance_cap=2").collect(0)
-    with pytest.raises(ValueError, match="ScriptedEngine must return 3 rollouts for each of 2 prompts"):
-        make_collector("rollout.n=3").collect(0)
 
 
 @pytest.mark.parametrize("mask", [True, False])

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from grpo_runs import MakeConfig, MakeOverrides, invoke, rows
 
 from outcome_rl.grpo.config.schema import SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout.engine import check_complete, check_engine, checked
+from outcome_rl.grpo.rollout.engine import CheckedEngine, RolloutEngine, check_complete, check_engine
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.types import Rollout
 
@@ -111,7 +112,7 @@ class Parrot(RolloutEngine):
         tokens = tokens + self.policy.end_token_ids
         logps = [None, float("nan")] + [-1.0] * (len(tokens) - 2)
         return [
-            Rollout.decoded(self.policy.tokenizer, prompt, tokens * (number % 2), logps * (number % 2))
+            Rollout.decoded(self.policy.tokenizer, prompt, tokens, logps)
             for prompt in prompts
             for number in range(sampling.n)
         ]
@@ -119,26 +120,33 @@ class Parrot(RolloutEngine):
 
 
 def test_an_engine_of_the_user_is_named_by_its_path(small: MakeOverrides, tmp_path: Path) -> None:
-    """Empty responses, and tokens without a log-probability, neither end a run nor correct it. vLLM returns NaN, and
-    JSON null, late in training for tokens of probability near 1.
-    """
+    """Tokens without a log-probability neither end a run nor correct it: vLLM returns NaN where a token is certain."""
     path = tmp_path / f"engine_of_{tmp_path.name}.py"  # Python imports each name once
     path.write_text(OWN_ENGINE)
     settings = ("rollout.importance_cap=2.0", "trainer.total_training_steps=2")
     result = invoke("--config", "toy", *small(tmp_path, f"rollout.engine={path}:Parrot", *settings))
     assert result.exit_code == 0, result.stderr
-    assert {row["completion"] for row in rows(tmp_path / "run", "samples")} <= {"", r"\boxed{ 5 }"}
+    assert {row["completion"] for row in rows(tmp_path / "run", "samples")} == {r"\boxed{ 5 }"}
     for row in rows(tmp_path / "run", "metrics"):
         assert row["outcomes/distinct_in_group"] == 1
         assert math.isfinite(row["actor/grad_norm"])
         assert 0 < row.get("rollout/logp_missing", 1) < 1
 
 
+def test_the_engine_of_the_training_page_trains(small: MakeOverrides, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "training.md").read_text()
+    (block,) = re.findall(r"```python\n((?:(?!```).)*?class MyEngine.*?)```", page, re.DOTALL)
+    path = tmp_path / f"engine_of_{tmp_path.name}.py"
+    path.write_text(block)
+    engine = f"rollout.engine={path}:MyEngine"
+    result = invoke("--config", "toy", *small(tmp_path, engine, "trainer.total_training_steps=2"))
+    assert result.exit_code == 0, result.stderr
+    assert rows(tmp_path / "run", "metrics")[-1]["outcomes/no_answer_rate"] < 0.5
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (("rollout.merge_adapters=false", "model.lora_rank=4"), "which rollout.engine=transformers cannot take"),
-        (("rollout.tensor_model_parallel_size=2",), "over GPUs, which rollout.engine=transformers cannot. Leave the"),
         (("rollout.importance_cap=2",), "samples with the trained weights themselves"),
         (
             (f"rollout.engine={FOREIGN}", "rollout.top_p=0.8"),
@@ -157,30 +165,72 @@ def test_settings_that_do_not_fit_the_engine_are_refused(
         check_engine(small_config(tmp_path, *settings))
 
 
-ONE = Rollout([1], [5, 6], "", [-1.0, -2.0])
+END = 9
+ONE = Rollout([1], [5, END], "", [-1.0, -2.0])
+TWO = ONE._replace(prompt_ids=[2])
+WHOLE = [ONE, ONE, TWO, TWO]
+
+
+def changed(**values: Any) -> list[Rollout]:
+    """Two responses to each of two prompts, the last but one of which is not as it should be."""
+    return [ONE, ONE, TWO._replace(**values), TWO]
 
 
 @pytest.mark.parametrize(
-    ("other", "setting", "message"),
+    ("returned", "message"),
     [
-        ([], "rollout.n=2", "must return 2 rollouts for each of 1 prompts, 2 in all; got 1"),
-        ([ONE._replace(logps=[-1.0])], "rollout.n=2", "a log-probability for each token"),
-        ([ONE._replace(logps=None)], "rollout.n=2", "for all rollouts or for none"),
-        ([ONE], "rollout.top_p=0.8", "must return the tokens that rollout.top_p=0.8 and rollout.top_k="),
+        (None, "must return 2 rollouts for each of 2 prompts, 4 in all; got None"),
+        ([ONE], "4 in all; got 1"),
+        ([ONE, ONE, TWO, None], "rollout 3 must be a Rollout"),
+        (changed(token_ids=None), "rollout 2 must be a Rollout with token_ids"),
+        ([ONE, TWO, ONE, TWO], "rollout 1 must answer the prompt of its position"),
+        (changed(token_ids=[5, 5, 5, 5, END], logps=None), "rollout 2 must have at most max_tokens = 4 tokens; got 5"),
+        (changed(token_ids=[5, 6]), r"rollout 2 must end with an end token \(8, 9\)"),
+        (changed(token_ids=[], logps=[]), "rollout 2 must end with an end token"),
+        (changed(token_ids=[END, 5, END]), "rollout 2 goes on after an end token"),
+        (changed(logps=[-1.0]), "rollout 2 must have a log-probability for each token; got 1 for 2"),
+        (changed(logps=None), "for all rollouts or for none; 2 differs from 0"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_an_engine_is_not_trusted(returned: Any, message: str) -> None:
+    """Else the run would train on responses to other questions, or on tokens that no policy samples."""
+    with pytest.raises(ValueError, match=f"rollout.engine: Returning.*{message}"):
+        sampled_by(returned)
+
+
+@pytest.mark.parametrize("tokens", [[5, END], [5, 8], [END], [5, 6, 7, 5], [5, 6, 7, END]], ids=str)
+def test_an_end_token_may_be_missing_only_at_the_limit(tokens: list[int]) -> None:
+    rollouts = [one._replace(token_ids=tokens, logps=[-1.0, *[None] * (len(tokens) - 1)]) for one in WHOLE]
+    for one in sampled_by(rollouts):
+        assert one.token_ids == tokens
+        assert [math.isnan(logp) for logp in one.logps or ()] == [False, *[True] * (len(tokens) - 1)]
+
+
+class Returning(RolloutEngine):
+    def __init__(self, returned: Any) -> None:
+        self.returned = returned
+
+    def update_weights(self, policy: Policy) -> None:
+        raise NotImplementedError
+
+    def generate(self, *request: Any) -> Any:
+        return self.returned
+
+
+def sampled_by(returned: Any) -> list[Rollout]:
+    return CheckedEngine(Returning(returned), [8, END]).generate([[1], [2]], SamplingConfig(n=2), 4, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("rollout.importance_cap=2.0", "must return logps, which rollout.importance_cap=2.0 reads; got None"),
+        ("rollout.top_p=0.8", "must return the tokens that rollout.top_p=0.8 and rollout.top_k=-1 kept"),
     ],
 )
-def test_responses_that_lack_something_are_refused(
-    other: list[Rollout], setting: str, message: str, shared_policy: Policy, small_config: MakeConfig
-) -> None:
-    """Else the run would go on without the effect of the setting, or score responses for another question."""
-    engine = TransformersEngine(shared_policy, 64)
-    with pytest.raises(ValueError, match=f"rollout.engine: TransformersEngine .*{message}"):
-        check_complete(engine, checked(engine, [ONE, *other], 1, 2), small_config(Path("unused"), setting))
-
-
-def test_importance_weights_need_log_probabilities(shared_policy: Policy, small_config: MakeConfig) -> None:
-    setting = "rollout.importance_cap=2.0"
-    engine, config = TransformersEngine(shared_policy, 64), small_config(Path("unused"), setting)
-    check_complete(engine, [ONE], config)
-    with pytest.raises(ValueError, match=f"must return logps, which {setting} reads; got None"):
-        check_complete(engine, [ONE._replace(logps=None)], config)
+def test_settings_need_their_columns(setting: str, message: str, small_config: MakeConfig, tmp_path: Path) -> None:
+    config = small_config(tmp_path, setting)
+    check_complete([ONE._replace(kept=[[5], [8, END]])], config)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        check_complete([ONE._replace(logps=None)], config)

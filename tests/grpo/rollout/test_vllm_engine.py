@@ -1,8 +1,5 @@
 """Parts of the vLLM engine that need no vLLM; `make test-vllm` runs the rest in an environment that has it."""
 
-import fcntl
-import os
-import shutil
 import tomllib
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -16,13 +13,19 @@ from safetensors.torch import load_file
 
 from outcome_rl.grpo.config.schema import ModelConfig, RolloutConfig, SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout import handover, vllm_engine
-from outcome_rl.grpo.rollout.handover import Handover, kept_limit_of
+from outcome_rl.grpo.rollout import vllm_engine
 from outcome_rl.grpo.rollout.sampling import warper
-from outcome_rl.grpo.rollout.vllm_engine import NEWEST, OLDEST, VllmEngine, check_vllm
+from outcome_rl.grpo.rollout.vllm_engine import (
+    NEWEST,
+    OLDEST,
+    VllmEngine,
+    check_vllm,
+    kept_limit_of,
+    logps_and_kept,
+    sends_adapters,
+    weights_of,
+)
 from outcome_rl.toy import policy_dir
-
-SHARDED = ("rollout.engine=vllm", "rollout.tensor_model_parallel_size=2")
 
 
 @pytest.mark.parametrize(
@@ -42,48 +45,33 @@ def test_the_extra_has_the_same_versions() -> None:
     assert requirement == f"vllm>={OLDEST[0]}.{OLDEST[1]},<{NEWEST[0]}.{NEWEST[1] + 1}"
 
 
-def test_a_sharded_vllm_needs_its_gpus_and_one_trainer(
-    small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_vllm_takes_the_first_gpu(small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vllm_engine, "check_vllm", lambda: None)
-    config = small_config(tmp_path, *SHARDED)
-    VllmEngine.check(config)
-    monkeypatch.setattr(vllm_engine.distributed, "world_size", lambda: 2)
-    with pytest.raises(ValueError, match=r"=2 needs a trainer of one process"):
-        VllmEngine.check(config)
-    monkeypatch.setattr(vllm_engine.distributed, "world_size", lambda: 1)
-    monkeypatch.setattr(vllm_engine.distributed, "choose_device", lambda _: torch.device("cuda"))
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(ValueError, match=r"=2 needs as many GPUs; this process sees 1"):
-        VllmEngine.check(config)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for device in ("cuda", "cuda:0", "cpu"):
+        VllmEngine.check(small_config(tmp_path, f"model.device={device}"))
+    with pytest.raises(ValueError, match=r"set CUDA_VISIBLE_DEVICES=1 and model\.device=cuda"):
+        VllmEngine.check(small_config(tmp_path, "model.device=cuda:1"))
 
 
 @pytest.mark.parametrize(
-    ("settings", "sends", "warns"),
+    ("dtype", "rank", "options"),
     [
-        (("model.dtype=bfloat16",), True, False),
-        (("model.dtype=float32",), False, False),  # merging loses nothing there
-        (("model.dtype=float32", "rollout.merge_adapters=false"), True, False),
-        (("model.dtype=bfloat16", "rollout.merge_adapters=true"), False, True),
-        (("model.dtype=bfloat16", "model.lora_rank=0"), False, False),
+        ("bfloat16", 4, {"enable_lora": True, "max_lora_rank": 8}),
+        ("float16", 8, {"enable_lora": True, "max_lora_rank": 8}),
+        ("float32", 4, {"load_format": "dummy"}),  # merging loses nothing there
+        ("bfloat16", 0, {"load_format": "dummy"}),
     ],
 )
-def test_adapters_are_not_rounded_away(
-    settings: tuple[str, ...],
-    sends: bool,
-    warns: bool,
-    small_config: MakeConfig,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    config = small_config(tmp_path, "rollout.engine=vllm", "model.lora_rank=4", *settings)
-    assert vllm_engine.sends_adapters(config) == sends
-    monkeypatch.setattr(vllm_engine, "check_vllm", lambda: None)
-    VllmEngine.check(config)
-    monkeypatch.setattr(VllmEngine, "__init__", lambda *_: None)
-    VllmEngine.open(None, config)  # type: ignore[arg-type]
-    assert ("samples from nearly the initial model" in caplog.text) == warns
+def test_adapters_are_not_rounded_away(dtype: str, rank: int, options: dict[str, Any]) -> None:
+    model = ModelConfig(path="toy", dtype=dtype, lora_rank=rank)
+    assert sends_adapters(model) == ("enable_lora" in options)
+    assert weights_of(model) == options
+
+
+def test_a_rank_that_vllm_lacks_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"model\.lora_rank must be at most 512 with rollout\.engine=vllm; got 513"):
+        weights_of(ModelConfig(path="toy", dtype="bfloat16", lora_rank=513))
 
 
 @dataclass
@@ -114,10 +102,10 @@ def test_kept_tokens_of_vllms_log_probabilities(settings: dict[str, Any]) -> Non
     flat = FlatLogprobs()
     for logps_V, token in zip(logits_TV.log_softmax(dim=-1), tokens, strict=True):
         flat.append(logps_V, token, limit)
-    logps, kept = vllm_engine._logps_and_kept(flat, sampling)
+    logps, kept = logps_and_kept(flat, sampling)
     assert kept == [row.isfinite().nonzero()[:, 0].tolist() for row in logits_TV]
     assert logps == logits_TV.log_softmax(dim=-1)[torch.arange(40), tokens].tolist()
-    assert vllm_engine._logps_and_kept(flat, SamplingConfig()) == (logps, None)
+    assert logps_and_kept(flat, SamplingConfig()) == (logps, None)
 
 
 def test_kept_tokens_that_vllm_did_not_return_are_an_error() -> None:
@@ -126,10 +114,10 @@ def test_kept_tokens_that_vllm_did_not_return_are_an_error() -> None:
     V, limit = policy.head.weight.shape[0], kept_limit_of(policy, sampling)
     tied, all_tied = FlatLogprobs(), FlatLogprobs()
     tied.append(torch.full((V,), -torch.inf).index_fill(0, torch.arange(limit), 0.0).log_softmax(0), 3, limit)
-    assert vllm_engine._logps_and_kept(tied, sampling)[1] == [[*range(limit)]]
+    assert logps_and_kept(tied, sampling)[1] == [[*range(limit)]]
     all_tied.append(torch.zeros(V).log_softmax(0), 3, limit)
     with pytest.raises(ValueError, match=r"top_k=2: vLLM kept more than 1\d tokens"):
-        vllm_engine._logps_and_kept(all_tied, sampling)
+        logps_and_kept(all_tied, sampling)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -141,34 +129,3 @@ def test_weights_are_handed_over_as_published(dtype: str) -> None:
     for name, tensor in published.items():
         assert torch.equal(handed_over[name], tensor.to(policy.model.dtype))
         assert handed_over[name].data_ptr() in held  # no copy
-
-
-@pytest.mark.parametrize(("free", "inside"), [(2**30, True), (2**20, False)])
-def test_weights_go_to_a_temporary_folder_if_shared_memory_is_small(
-    free: int, inside: bool, shared_policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The weights of the toy policy take 2 MB."""
-    monkeypatch.setattr(handover, "SHARED_MEMORY", tmp_path)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(2**31, 2**31 - free, free))
-    made = Handover(shared_policy)
-    assert (Path(made.name).parent == tmp_path) == inside
-    made.cleanup()
-    assert not Path(made.name).exists()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_start_removes_folders_whose_trainer_was_killed(
-    shared_policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(handover, "SHARED_MEMORY", tmp_path)
-    in_use, killed, new = (tmp_path / f"outcome-rl-weights-{name}" for name in ("in_use", "killed", "new"))
-    for folder in (in_use, killed, new):
-        folder.mkdir()
-        (folder / "lock").touch()
-    for folder in (in_use, killed):
-        os.utime(folder / "lock", (0, 0))
-    with (in_use / "lock").open() as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        made = Handover(shared_policy)
-        assert set(tmp_path.iterdir()) == {in_use, new, Path(made.name)}
-        made.cleanup()
