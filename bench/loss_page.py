@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bench.baselines import BASELINES, COMPILED, OURS, SAMPLE_BELOW
+from bench.baselines import BASELINES, COMPILED, OURS
 from bench.loss_report import Record, Row, Section, number, of_floor, of_floor_text, row_of, table
 from bench.result_file import measured_on
 
@@ -32,36 +32,25 @@ SUPPORTS = (
 )
 
 
-# Names of the README, and those of the records on a GPU and of `bench.sampled`; None where there is no row.
-LIBRARIES: dict[str, tuple[str | None, str | None]] = {
-    "outcome_rl": (OURS, OURS),
-    f"outcome_rl, `sample_below={SAMPLE_BELOW:.2e}`: unbiased": (None, f"{OURS}, sampled"),
-    "plain PyTorch, torch.compile": (COMPILED, COMPILED),
-    "TRL 1.16: its chunked head": (TRL, TRL),
-    "verl: its Triton kernel": ("verl, Triton", None),
-    "CCE": ("CCE", "CCE"),
-    "Liger GRPO, TF32": ("Liger GRPO, TF32", None),
+# Names of the README, and those of the record.
+LIBRARIES = {
+    "outcome_rl": OURS,
+    "plain PyTorch, torch.compile": COMPILED,
+    "TRL 1.16: log-softmax of all logits": "TRL selective log-softmax",
+    "TRL 1.16: its chunked head": TRL,
+    "verl: its Triton kernel": "verl, Triton",
+    "CCE": "CCE",
+    "Liger GRPO, TF32": "Liger GRPO, TF32",
 }
 
 
-def readme_table(loss: dict[str, Any], sampled: dict[str, Any]) -> str:
-    """Return the table of the README: each library's own loss, on random logits and on a language model's.
-
-    Args:
-        loss: record of a GPU.
-        sampled: of `bench.sampled`, with one thread.
-    """
+def readme_table(loss: dict[str, Any]) -> str:
+    """Return the table of the README, each library's own loss on random logits, from the record of a GPU."""
     everywhere, dead = (loss["figures"]["sections"][title] for title in (MAIN_GPU, DEAD))
-    (title, responses), *_ = sampled["figures"]["sections"].items()
-    heading = (
-        "policy loss | every token has an advantage | 45 % of the tokens have none | a language model's logits, CPU"
-    )
-    lines = [f"| {heading} |", "|---|---|---|---|"]
-    for name, (row, cpu_row) in LIBRARIES.items():
-        cells = [_share(section, row) for section in (everywhere, dead)]
-        on_cpu = responses.get(cpu_row, {})
-        cells.append(f"{on_cpu['ratio']:.2f}x" if "ratio" in on_cpu else None)
-        lines.append(f"| {' | '.join([name, *(cell or 'not measured' for cell in cells)])} |")
+    lines = ["| policy loss | every token has an advantage | 45 % of the tokens have none |", "|---|---|---|"]
+    for name, row in LIBRARIES.items():
+        cells = [_share(section, row) or "not measured" for section in (everywhere, dead)]
+        lines.append(f"| {' | '.join([name, *cells])} |")
     # Heads on which every token counts and TRL's loss ran, which starts from hidden states.
     dense = [
         section
@@ -72,12 +61,10 @@ def readme_table(loss: dict[str, Any], sampled: dict[str, Any]) -> str:
     for name, row in (("outcome_rl", OURS), ("TRL", TRL)):
         ratios = [ratio for section in dense if (ratio := of_floor(row_of(section, row), section))]
         ranges.append(f"{name} {min(ratios):.2f}x to {max(ratios):.2f}x")
-    case = everywhere["case"]
-    gpu, cpu = (record["devices"][-1].partition(": ")[2].partition(",")[0] for record in (loss, sampled))
+    case, gpu = everywhere["case"], loss["devices"][-1].partition(": ")[2].partition(",")[0]
     lines.append(
-        f"\nTime of forward and backward over that of the three matrix products alone, and peak memory. {gpu}, head of "
-        f"{case['model']}, {case['tokens']:,} tokens, random logits; over {len(dense)} heads: {', '.join(ranges)}. "
-        f"Last column: one core of {cpu}, SmolLM2-135M's own responses, {title}."
+        f"\n1.00x: the three matrix products alone, forward and backward; beside it the peak memory. {gpu}, head of "
+        f"{case['model']}, {case['tokens']:,} tokens. Over {len(dense)} heads: {', '.join(ranges)}."
     )
     return "\n".join(lines) + "\n"
 
@@ -177,10 +164,10 @@ def _summary_cell(row: Row | None, section: Section) -> str:
     return f"{ratio} x" + ("" if row["peak_mib"] is None else f", {row['peak_mib']:,.0f} MiB")
 
 
-def _share(section: Section, name: str | None) -> str | None:
+def _share(section: Section, name: str) -> str | None:
     """Return time over that of the three products of the section, and memory; None for a loss that was not timed."""
-    row = name and row_of(section, name)
-    ratio = of_floor(row or None, section)
+    row = row_of(section, name)
+    ratio = of_floor(row, section)
     if not row or ratio is None or row["peak_mib"] is None:
         return None
     return f"{ratio:.2f}x, {row['peak_mib'] / 1024:.1f} GiB"

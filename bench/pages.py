@@ -60,7 +60,7 @@ def pages() -> dict[Path, str]:
         "docs/counts.md": {"gpu": gpu_page.counts_table(read(RESULTS / "gpu-counts.json"))},
         "README.md": {
             "effects": decided.readme_table(hard_toy, medium, predictions),
-            "losses": loss_page.readme_table(read(RESULTS / "loss-cuda.json"), read(RESULTS / "sampled-cpu-1.json")),
+            "losses": loss_page.readme_table(read(RESULTS / "loss-cuda.json")),
             "answers": answers_line(),
         },
         "docs/results.md": {

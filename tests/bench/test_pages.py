@@ -45,7 +45,6 @@ def test_every_page_and_plot_is_written(
 
 
 def test_the_readme_says_not_measured_where_nothing_was() -> None:
-    records = (pages.read(pages.RESULTS / f"{name}.json") for name in ("loss-cuda", "sampled-cpu-1"))
-    table = loss_page.readme_table(*records)
+    table = loss_page.readme_table(pages.read(pages.RESULTS / "loss-cuda.json"))
     (line,) = [line for line in table.splitlines() if "torch.compile" in line]
-    assert line.split(" | ")[2] == "not measured"
+    assert line.strip("| ").split(" | ")[2] == "not measured"
