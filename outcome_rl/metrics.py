@@ -213,7 +213,7 @@ def majority(class_sizes: Mapping[int, int]) -> tuple[int | None, int]:
 def validation_metrics(
     question_ids: Sequence[Hashable],
     keys: Sequence[int] | None,
-    correct: Sequence[bool],
+    correct: Sequence[bool | None],
     completions: Sequence[Hashable],
 ) -> dict[str, list[float]]:
     """Compute metrics of N validation samples for each question, in the plug-ins under the names of `summarise`.
@@ -221,7 +221,8 @@ def validation_metrics(
     Args:
         question_ids: N ids; the samples of a question need not be neighbours.
         keys: N outcome keys, `NO_ANSWER` for none; None where outcomes are unknown leaves their metrics out.
-        correct: N booleans; a response without an answer may be correct here, as a reward says.
+        correct: N booleans; a response without an answer may be correct here, as a reward says. None where that is
+            unknown: a question with one has neither `pass_at_k` nor `majority_correct`.
         completions: N texts, or tuples of token ids.
 
     Returns:
@@ -236,15 +237,18 @@ def validation_metrics(
         rows_of.setdefault(question_id, []).append(row)
     metrics: dict[str, list[float]] = {}
     for rows in rows_of.values():
-        n, c = len(rows), sum(bool(correct[row]) for row in rows)
+        n, right = len(rows), [correct[row] for row in rows]
+        is_known, found = None not in right, dict[str, float]()
+        if is_known:
+            found |= {f"pass_at_k/{k}": pass_at_k(n, sum(map(bool, right)), k) for k in ks_up_to(n)}
         equal = Counter(completions[row] for row in rows)
-        found = {f"pass_at_k/{k}": pass_at_k(n, c, k) for k in ks_up_to(n)}
         found["identical_rate"] = sum(m for m in equal.values() if m > 1) / n
         if keys is not None:
             given = Counter(int(keys[row]) for row in rows if keys[row] != NO_ANSWER)
             found |= {f"diff_at_k/{k}": diff_at_k([*given.values()], k, n=n) for k in ks_up_to(n)}
-            voted, _ = majority(given)
-            found["majority_correct"] = float(any(keys[row] == voted and correct[row] for row in rows))
+            if is_known:
+                voted, _ = majority(given)
+                found["majority_correct"] = float(any(keys[row] == voted and correct[row] for row in rows))
             found["no_answer_rate"] = 1 - given.total() / n
         for name, value in found.items():
             metrics.setdefault(f"validation/{name}", []).append(float(value))

@@ -28,7 +28,7 @@ from outcome_rl.integrations.adapter import explorer_without_mask, golds_of_all,
 
 EXPLORATION = {"adv_estimator": "maxrl", "bonus": "batch", "coef": 0.2}  # all settings but answer_mask_mode
 ID_KEY = ""  # the column of the stable id of a question; empty takes the hash of its messages
-ANSWER_KEY = "solution"  # the column of gold answers
+ANSWER_KEY = "solution"  # the column of gold answers; without one a single reward function of 0 and 1 decides
 SCALES = {"group": "std", "none": "none"}
 
 
@@ -71,6 +71,7 @@ class ExploringTrainer(GRPOTrainer):
             [self._response(one) for one in samples],
             golds_of_all(self.explorer, golds, ANSWER_KEY, prompts),
             rewards_N[start : start + len(samples)],
+            scores=rewards_per_func[start : start + len(samples)],
             group_ids=[row // self.num_generations for row in range(start, start + len(samples))],
             rows=[one.extra for one in samples],
         )

@@ -5,8 +5,8 @@ Copy this file, and return `ExploringTrainer` from `get_trainer` of your `BasePP
 
 - A question is SkyRL's `uid`, the row of the data set after long prompts were dropped: counts are valid only while the
   data set, `max_prompt_length` and the chat template are unchanged.
-- `assign_advantages(..., golds={uid: answer})` compares outcomes with gold answers. SkyRL's KL penalty in the reward
-  needs it.
+- Rewards of 0 and 1 say which responses are correct; others, such as with SkyRL's KL penalty in them, say nothing.
+  `assign_advantages(..., golds={uid: answer})` compares outcomes with gold answers.
 - In an episode of several turns the answer is taken from the last turn that the policy wrote (`loss_mask`). Filters
   that empty this mask (`apply_overlong_filtering`, `zero_variance_filter`) hide which tokens a tool wrote; leave them
   off with tools.
@@ -73,7 +73,7 @@ def assign_advantages(
         data: on the CPU, as SkyRL's trainer passes it.
         explorer: counts, kept over training.
         tokenizer: of the policy.
-        golds: uid -> gold answer, from `train_dataset.dataframe`, whose rows uids number; None: rewards decide.
+        golds: uid -> gold answer, from `train_dataset.dataframe`, whose rows uids number; None: rewards of 0 and 1.
         scale: "none" for `grpo_norm_by_std=false`.
     """
     check_mask_mode(explorer.config.answer_mask_mode, "SkyRL")
@@ -85,11 +85,6 @@ def assign_advantages(
     uids = [data.metadata["uids"][row] for row in last_N]
     if golds is not None and (unknown := sorted(set(uids) - set(golds))):
         raise ValueError(f"golds must have an answer for the uid of every trajectory; {unknown[:3]} have none")
-    if golds is None and not explorer.config.is_correct and "avg_kl" in data.metadata.get("metrics", {}):
-        raise ValueError(
-            "golds must be given with use_kl_in_reward=True: the rewards hold a KL penalty, so a positive one does not "
-            "mean a correct response. Pass golds, or use_kl_loss=True in place of the penalty"
-        )
     tokens_BT = data["sequences"][:B, -is_response_BT.shape[1] :]
     chosen_N = [(row, is_response_BT[row]) for row in last_N]  # rows, and their response tokens
     turns = [_turn(explorer, tokens_BT[at].tolist(), data["loss_mask"][at].tolist()) for at in chosen_N]
@@ -122,7 +117,7 @@ async def with_validation(trainer: Any, evaluation: Awaitable[dict[str, float]])
     uids, ids, masks, rewards = zip(*recorder.rows, strict=True)
     turns = [_turn(trainer.explorer, *pair) for pair in zip(ids, masks, strict=True)]
     responses = [decode_completion(trainer.tokenizer, turn.ids) for turn in turns]
-    batch = Batch(uids, responses, correct=[reward > 0 for reward in rewards])
+    batch = Batch(uids, responses, rewards=rewards)
     return metrics | means(validation(trainer.explorer, batch, ids))
 
 

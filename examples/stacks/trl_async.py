@@ -24,7 +24,7 @@ from outcome_rl.integrations.adapter import explorer_without_mask, golds_of_all,
 
 EXPLORATION = {"adv_estimator": "maxrl", "bonus": "batch", "coef": 0.2}  # all settings but answer_mask_mode
 ID_KEY = ""  # the column of the stable id of a question; empty takes the hash of its prompt
-ANSWER_KEY = "answer"  # the column of gold answers
+ANSWER_KEY = "answer"  # the column of gold answers; without one a single reward function of 0 and 1 decides
 
 
 class ExploringLoop(_AsyncRolloutLoop):
@@ -74,6 +74,7 @@ class ExploringLoop(_AsyncRolloutLoop):
             golds_of_all(self.explorer, golds, ANSWER_KEY, prompts),
             rewards,
             rows=examples,
+            scores=[[reward] * len(self.reward_funcs) for reward in rewards],  # a sum of several says nothing
         )
         return score(self.explorer, batch, id_source=origin)
 

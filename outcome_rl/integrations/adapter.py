@@ -12,10 +12,14 @@ uses. Between sampling and the loss a plug-in does this:
     advantages = scored.token_advantages(mask)          # (N, width), or scored.advantages + scored.bonuses, (N,)
 
 A stack that takes one advantage per response makes its explorer by `explorer_without_mask`; one that takes one per
-token calls `check_mask_mode`. `validation` and `means` give the metrics of an evaluation, which counts nothing, and
-`count` counts responses that the stack has filtered out.
+token calls `check_mask_mode`. `validation` and `means` give the metrics of an evaluation, which counts nothing.
+`Explorer.count` counts responses that the stack has filtered out.
+
+Correctness has one source, or is unknown (`Batch.correctness`). A plug-in passes what its stack declares: `golds`,
+`correct` from a reward that the user names, and otherwise the rewards, as `scores` (N, K) if there are K functions.
 """
 
+import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
@@ -101,38 +105,45 @@ def answer_mask(scored: Scored, tokenizer: Tokenizer, turns: Sequence[Turn], wid
     return mask
 
 
-def score(
-    explorer: Explorer, batch: Batch, *, id_source: str, scale: Scale = "std", scores: Tensor | None = None
-) -> Scored:
-    """Score and count the batch of a stack; without golds its rewards decide which responses are correct.
+def score(explorer: Explorer, batch: Batch, *, id_source: str, scale: Scale = "std") -> Scored:
+    """Score and count the batch of a stack; `Batch.correctness` says which responses are correct.
 
     Args:
         explorer: counts, kept over training.
-        batch: with rewards. Without golds, and without `is_correct`, a response with a positive reward is correct.
+        batch: with rewards; give `scores` too if the rewards are a sum of several functions or hold a penalty.
         id_source: where the question ids come from, in words.
         scale: as for `Explorer.score`.
-        scores: (N,) numbers that decide so in place of the rewards, where these hold a penalty too.
 
     Returns:
-        The scored batch; its metrics have `exploration/reward_disagrees`, the share of responses that are correct
-        without a positive reward, or the reverse.
+        The scored batch, `with_disagreement`.
 
     Raises:
         TypeError, ValueError: as `Explorer.score` and `Explorer.set_id_source`.
     """
     explorer.set_id_source(id_source)
     warn_of_identical(batch.question_ids if batch.group_ids is None else batch.group_ids, batch.responses)
-    decisive = batch.rewards if scores is None else scores
-    scored = explorer.score(_judged(explorer, batch, decisive), scale=scale)
-    if decisive is not None and scored.judged:
-        scored = with_disagreement(scored, torch.as_tensor(decisive), torch.ones(len(batch), dtype=torch.bool))
-    return scored
+    scored = explorer.score(batch, scale=scale)
+    return with_disagreement(scored, batch.rewards if batch.scores is None else batch.scores)
 
 
-def with_disagreement(scored: Scored, rewards: Tensor, chosen: Tensor) -> Scored:
-    """Return a batch with the metric `exploration/reward_disagrees`, over its chosen responses; 0 over none."""
-    differ = ((rewards > 0).cpu() != scored.host.correct)[chosen.cpu()]
-    share = differ.float().mean().nan_to_num().item()
+def with_disagreement(scored: Scored, scores: Any) -> Scored:
+    """Return a scored batch with the metric `exploration/reward_disagrees`, if a single reward function gives 0 and 1.
+
+    It is the share of responses that are correct with score 0, or the reverse.
+
+    Args:
+        scored: N responses.
+        scores: (N,) or (N, K) numbers of the reward functions, NaN for a response that is left out; or None.
+    """
+    given = torch.as_tensor([] if scores is None else scores).detach().cpu()
+    if not scored.judged or given.numel() != len(scored.correct):
+        return scored
+    scores_N = given.flatten()
+    chosen_N = ~scores_N.isnan()
+    if not torch.isin(scores_N[chosen_N], torch.tensor([0.0, 1.0])).all():
+        return scored
+    differ = (scores_N == 1) != scored.host.correct
+    share = differ[chosen_N].float().mean().nan_to_num().item()
     return replace(scored, further=scored.further | {"exploration/reward_disagrees": share})
 
 
@@ -158,9 +169,7 @@ def stable_id(id_key: str, row: Mapping[str, Any], prompt: Any, *, place: str, h
 
 
 def golds_of_all(explorer: Explorer, values: Sequence[Any], name: str, prompts: Sequence[Any]) -> list[str] | None:
-    """Return the gold answers of a batch, or None if no row has one: scores then decide which responses are correct.
-
-    With `is_correct` there are none, because a value may be anything.
+    """Return the gold answers of a batch, or None if no row has one, or if `is_correct` decides.
 
     Args:
         values: N answers, None where a row has none.
@@ -180,8 +189,8 @@ def golds_of_all(explorer: Explorer, values: Sequence[Any], name: str, prompts: 
     ]
     if given and len(given) < len(values):
         raise ValueError(
-            f"{name} must be one answer in all rows or in none, because correctness is by gold answers or by scores; "
-            f"a batch has both. Make it text or a number everywhere, or set is_correct"
+            f"{name} must be one answer in all rows or in none, because correctness has one source; a batch has both. "
+            "Make it text or a number everywhere, or set is_correct"
         )
     return given or None
 
@@ -195,36 +204,36 @@ def validation(
 ) -> dict[str, list[float]]:
     """Return `validation_metrics` of samples, which are neither scored nor counted.
 
+    Where `Batch.correctness` is unknown, there is neither pass@k nor the majority, and a warning says so; nor are there
+    for a question whose gold is empty while others have one.
+
     Args:
-        explorer: whose outcomes are read.
-        batch: with rewards, or golds, or `correct`, of which the last decides first. An outcome function that needs the
-            rows of the data is called only if the batch has them.
+        explorer: whose outcomes are read. An outcome function that needs the rows of the data is called only if the
+            batch has them.
+        batch: of all samples of its questions.
         completions: N tuples of token ids; None takes the responses.
     """
-    batch = _judged(explorer, batch, batch.rewards)
-    if batch.golds is None and batch.correct is None and not explorer.config.is_correct:
-        raise ValueError("rewards, golds or correct must be given, or pass@k is unknown; got none of them")
-    keys, given = None, batch.correct
+    source = batch.correctness(is_correct=bool(explorer.config.is_correct))
+    keys: list[int] | None = None
+    correct: Any = batch.correct if source.source == "correct" else source.of_scores
     if batch.rows is not None or not explorer.matcher.needs_row:
         outcomes = explorer.matcher.classify(batch, limit_s=explorer.config.grading_limit_s)
         keys = outcomes.keys.tolist()
-        given = outcomes.correct.tolist() if given is None else given
-    correct = torch.as_tensor(given).bool().tolist()
-    return validation_metrics(batch.question_ids, keys, correct, completions or batch.responses)
+        if source.source in ("golds", "is_correct"):
+            correct = outcomes.correct
+    verdicts = [None] * len(batch) if correct is None else torch.as_tensor(correct).bool().tolist()
+    if source.source == "golds":
+        verdicts = [one if gold.strip() else None for one, gold in zip(verdicts, batch.golds or (), strict=True)]
+    if verdicts and None in verdicts:
+        warnings.warn(
+            "pass@k is left out for validation questions of which it is unknown which responses are correct: no gold "
+            "answer, and no reward that is 0 or 1",
+            stacklevel=2,
+        )
+    return validation_metrics(batch.question_ids, keys, verdicts, completions or batch.responses)
 
 
 def means(metrics: dict[str, list[float]], source: str = "") -> dict[str, float]:
     """Return the mean of each metric over the questions that have it, with the data source in its name."""
     section = f"validation/{source}/" if source else "validation/"
     return {section + name.removeprefix("validation/"): fmean(values) for name, values in metrics.items()}
-
-
-def count(explorer: Explorer, batch: Batch) -> None:
-    """Count responses that a stack has dropped; their rewards, if there are some, decide as in `score`."""
-    explorer.count(_judged(explorer, batch, batch.rewards))
-
-
-def _judged(explorer: Explorer, batch: Batch, scores: Any) -> Batch:
-    if scores is None or batch.golds is not None or batch.correct is not None or explorer.config.is_correct:
-        return batch
-    return replace(batch, correct=torch.as_tensor(scores) > 0)

@@ -50,7 +50,8 @@ def assign_advantages(
             (`ok`), and traces of agents that are not trained (`agent.trainable`).
         explorer: counts, kept over training.
         tokenizer: Hugging Face tokenizer of the policy.
-        answer_key: field of the tasks' data that holds the gold answer; None takes `reward > 0` as correct.
+        answer_key: field of the tasks' data that holds the gold answer; None: a single reward of 0 or 1 says which
+            traces are correct, and several say nothing.
         question_ids: N stable ids; None takes type and key of each trace's task, since keys are unique within a type.
         scale: as for `Explorer.score`.
 
@@ -119,20 +120,28 @@ def _check(traces: "Sequence[Trace]", answer_key: str | None) -> None:
             raise ValueError(
                 f"answer_key={answer_key!r} must be a field of the tasks' data with the gold answer; "
                 f"{trace.task.type} has {sorted(trace.task.data.model_dump(exclude_none=True))}. Name one, or pass "
-                "None to use reward > 0"
+                "None to use a reward of 0 and 1"
             )
 
 
 def _batch(
     traces: "Sequence[Trace]", responses: list[str], answer_key: str | None, question_ids: Sequence[str] | None
 ) -> Batch:
+    names = sorted({name for trace in traces for name in trace.rewards})
     return Batch(
         [f"{trace.task.type}:{trace.task.key}" for trace in traces] if question_ids is None else question_ids,
         responses,
         None if answer_key is None else [_gold(trace, answer_key) for trace in traces],
         [trace.reward for trace in traces],
+        scores=[[_score(trace, name) for name in names] for trace in traces] if names else None,
         rows=[trace.task.data.model_dump() for trace in traces],
     )
+
+
+def _score(trace: "Trace", name: str) -> float:
+    """Return a reward before its weight, 0 if the trace has none of that name."""
+    reward = trace.rewards.get(name)
+    return 0.0 if reward is None else reward.score
 
 
 def _last_turn(trace: "Trace", sampled: "Sequence[MessageNode]", index: int) -> "MessageNode":

@@ -1,5 +1,6 @@
 """The rules that plug-ins share, without a stack."""
 
+import math
 import re
 from itertools import product
 from types import SimpleNamespace
@@ -7,9 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from outcome_rl import NO_ANSWER, Explorer, outcome_key
-from outcome_rl.integrations.adapter import Turn, golds_of_all, means, outcome_turn, stable_id, validation
+from outcome_rl.integrations.adapter import (
+    Turn,
+    golds_of_all,
+    means,
+    outcome_turn,
+    stable_id,
+    validation,
+    with_disagreement,
+)
 from outcome_rl.metrics import summarise
 from outcome_rl.outcomes.batch import Batch
 from outcome_rl.questions import question_id
@@ -67,7 +77,7 @@ def test_validation_is_the_summary_of_the_same_answers(decided_by: str) -> None:
     settings: dict[str, Any] = {}
     given: dict[str, Any] = {
         "golds": {"golds": ids},
-        "rewards": {"rewards": [0.5 if one else -1.0 for one in right]},
+        "rewards": {"rewards": [float(one) for one in right]},
         "correct": {"correct": right, "golds": ["5"] * 8},
         "is_correct": {"rows": [{"wanted": gold} for gold in ids]},
     }[decided_by]
@@ -82,5 +92,28 @@ def test_validation_is_the_summary_of_the_same_answers(decided_by: str) -> None:
         assert {k: found[f"validation/sums/{name}/{k}"] for k in summary[name]} == pytest.approx(summary[name])
     assert found["validation/sums/identical_rate"] == 0.5
     assert len(explorer.counts) == 0
-    with pytest.raises(ValueError, match="rewards, golds or correct must be given"):
-        validation(Explorer(bonus="batch"), Batch(ids, responses))
+
+
+def test_without_a_source_of_correctness_validation_has_no_pass_at_k() -> None:
+    """A format reward, several functions, a question without a gold: no number is made up."""
+    ids, responses = ["a", "a", "b", "b"], [r"\boxed{1}", r"\boxed{2}", r"\boxed{1}", r"\boxed{1}"]
+    for given in ({}, {"rewards": [0.1, 0.0, 0.1, 0.1]}, {"scores": [[1.0, 0.0]] * 4}):
+        with pytest.warns(UserWarning, match="pass@k is left out"):
+            found = validation(Explorer(), Batch(ids, responses, **given))
+        assert found["validation/diff_at_k/2"] == [2, 1]
+        assert not [name for name in found if "pass_at_k" in name or "majority" in name]
+    with pytest.warns(UserWarning, match="pass@k is left out"):
+        found = validation(Explorer(), Batch(ids, responses, ["1", "1", "", ""], [1.0] * 4))
+    assert found["validation/pass_at_k/1"] == [0.5]
+    assert found["validation/diff_at_k/2"] == [2, 1]
+
+
+def test_rewards_that_disagree_are_counted_if_they_are_0_and_1() -> None:
+    scored = Explorer().score(["a"] * 4, [rf"\boxed{{{digit}}}" for digit in "1122"], ["1"] * 4)
+    name = "exploration/reward_disagrees"
+    assert with_disagreement(scored, [1.0, 0.0, 0.0, 1.0]).metrics[name] == 0.5
+    assert with_disagreement(scored, torch.tensor([[1.0], [0.0], [math.nan], [0.0]])).metrics[name] == pytest.approx(
+        1 / 3
+    )
+    for scores in (None, [0.5, 0.0, 0.0, 0.0], [[1.0, 0.0]] * 4):
+        assert name not in with_disagreement(scored, scores).metrics

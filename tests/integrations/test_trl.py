@@ -217,6 +217,62 @@ def test_evaluation_has_pass_at_k_and_diversity_of_its_groups(make: Make, column
     assert len(trainer.explorer.counts) == 0
 
 
+def has_box(completions: list[str], **_: Any) -> list[float]:
+    return [0.1 for _ in completions]
+
+
+def by_reference(completions: list[str], reference: list[str], **_: Any) -> list[float]:
+    return is_right(completions, reference)
+
+
+def graded(completions: list[str], reference: list[str], prompts: list[str], **_: Any) -> list[float]:
+    """Half of the reward for the third question, which is in the second batch."""
+    rewards, last = is_right(completions, reference), questions()["prompt"][2]
+    return [one / 2 if prompt == last else one for one, prompt in zip(rewards, prompts, strict=True)]
+
+
+UNNAMED = questions(answer=None, reference=list(GOLDS))  # a column of golds that is called otherwise
+
+
+@pytest.mark.parametrize(
+    ("functions", "columns", "data", "expected"),
+    [
+        ([by_reference, has_box], {}, UNNAMED, None),  # a sum of several functions says nothing
+        ([has_box], {}, UNNAMED, None),
+        ([graded], {}, UNNAMED, None),
+        ([by_reference], {}, UNNAMED, 0.5),
+        ([by_reference, has_box], {"correct_reward": "by_reference"}, UNNAMED, 0.5),
+        ([has_box], {"answer_key": "reference"}, UNNAMED, 0.5),
+        ([has_box], {}, questions(answer=["7", "9", None, "3", "9", "5"]), 0.25),  # a row without one is left out
+    ],
+    ids=["several", "format", "graded", "0 and 1", "named reward", "named column", "a row without"],
+)
+def test_evaluation_makes_up_no_correctness(
+    make: Make,
+    capsys: pytest.CaptureFixture[str],
+    functions: list[Any],
+    columns: dict[str, Any],
+    data: Any,
+    expected: float | None,
+) -> None:
+    trainer = make(
+        columns=columns,
+        reward_funcs=functions,
+        data=questions() if expected == 0.25 else data,
+        rollout_func=saying(r"\boxed{ 7 }", r"\boxed{ 5 }"),  # two of the golds 7, 5 and 7
+        eval_data=data.select(range(3)),
+        per_device_eval_batch_size=2 * N,
+    )
+    line = capsys.readouterr().out.partition("correctness: ")[2]
+    assert line.startswith("unknown") == (not columns and expected != 0.25)
+    assert ("'reference'" in line and "correct_reward" in line) == line.startswith("unknown")
+    for _ in range(2):
+        found = trainer.evaluate()
+        assert found.get("eval_validation/pass_at_k/1") == expected
+        assert ("eval_validation/majority_correct" in found) == (expected is not None)
+        assert found["eval_validation/diff_at_k/4"] == 2
+
+
 def says_seven(completions: list[str], **_: Any) -> list[float]:
     return [0.75 if "7 }" in completion else 0.25 for completion in completions]
 
@@ -358,7 +414,7 @@ def test_a_subclass_of_ones_own_calls_one_function(make: Make, monkeypatch: pyte
     with pytest.raises(ValueError, match="question_ids must have one entry for each of 12 completions"):
         exploration_advantages(output, ["a"], None, num_generations=N, **arguments)
     with pytest.raises(ValueError, match="golds or correct must be given, because"):
-        exploration_advantages(output, ["a"] * 12, None, num_generations=N, **arguments)
+        exploration_advantages(output, ["a"] * 12, None, num_generations=N, **arguments | {"explorer": Explorer(paper)})
     with pytest.raises(ValueError, match="every 8 consecutive completions must be samples of one question"):
         exploration_advantages(output, ["a"] * 12, ["1"] * 12, num_generations=8, **arguments)
     with Explorer(adv_estimator="rloo") as explorer, pytest.raises(ValueError, match="rewards must be given"):

@@ -230,6 +230,10 @@ def test_validation_has_pass_at_k_and_diversity_for_each_source(make: Make, acc:
     assert [found[f"validation/math/{name}"] for name in names] == [0.25, 2, 0.5]
     assert [found[f"validation/code/{name}"] for name in names] == [0.25, 4, 0]
     assert len(trainer._outcome_explorer.counts) == 0
+    trainer._maybe_log_val_generations(inputs=["?"] * 8, outputs=outputs, scores=scores)
+    with pytest.warns(UserWarning, match="pass@k is left out"):
+        found = trainer._val_metrics_update(sources, uids, {"reward": [score + 0.1 for score in scores]}, [1] * 8)
+    assert not [name for name in found if name.startswith("validation/") and "pass_at_k" in name]
 
 
 def test_groups_that_dapo_filters_out_are_counted_and_validation_is_not(make: Make, queue: Queue) -> None:

@@ -9,6 +9,7 @@ rank 1, and so on, and every n consecutive ones are a group.
     every rank   its N bonuses, added to the advantages of TRL or of `adv_estimator`, with answer tokens masked
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -35,6 +36,7 @@ def exploration_advantages(
     num_generations: int,
     correct: Sequence[bool] | None = None,
     rewards: Sequence[float] | None = None,
+    scores: Sequence[Sequence[float]] | None = None,
     examples: Sequence[Mapping[str, Any]] | None = None,
     written: Sequence[Sequence[int]] | None = None,
     scale: Scale = "std",
@@ -56,6 +58,8 @@ def exploration_advantages(
         num_generations: n samples per question.
         correct: N booleans that replace the comparison with the golds, such as `rewards == 1`.
         rewards: N rewards, for any `adv_estimator` except `grpo`, and for your own bonus if it reads them; None is 0.
+        scores: N rows, with a number of each reward function; a single one of 0 and 1 says which responses are correct
+            where there are neither `golds` nor `correct`. None takes the rewards.
         examples: N data rows for an outcome function; None passes empty ones.
         written: N lists, with 1 for each token that the policy wrote and 0 for one of a tool, without padding; None
             takes `tool_mask`, and leaves trailing padding out. `mask_truncated_completions` empties the mask of a
@@ -79,6 +83,7 @@ def exploration_advantages(
         ("golds", golds),
         ("correct", correct),
         ("rewards", rewards),
+        ("scores", scores),
         ("examples", examples),
         ("written", written),
     ):
@@ -106,6 +111,7 @@ def exploration_advantages(
         group_ids=[i // n for i in range(first, first + num_local)],
         correct=None if correct is None else [*map(bool, correct)],
         rows=examples,
+        scores=[math.nan] * num_local if rewards is None and scores is None else scores,  # rewards of 0 say nothing
     )
     warn_of_identical([i // n for i in range(first, first + num_local)], batch.responses)
     scored = explorer.score(batch, scale=scale)

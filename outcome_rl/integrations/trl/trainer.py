@@ -6,7 +6,6 @@ its advantages; the explorer's state is saved in TRL's checkpoints and restored 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +41,7 @@ from outcome_rl_kernels.advantages.estimators import check_group_size
 from outcome_rl_kernels.checks import did_you_mean
 
 FOLDER = "exploration"  # in a checkpoint
+_OF_CORRECTNESS = ("validation/pass_at_k", "validation/majority_correct")
 _TRACE = "exploration/"  # prefix of our columns in TRL's table of completions
 # Loss types that treat the ratio as a constant: even with sequence-level ratios a token's advantage reaches only that
 # token.
@@ -105,6 +105,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
                 f"{type(exploration).__module__}.{type(exploration).__qualname__}"
             )
         self._micro_batch = -1, 0  # the step, and how many losses of it were computed for training
+        self._is_graded = False  # whether an evaluation had a reward other than 0 and 1
         self._before_generation: dict[str, Any] | None = None  # the explorer's state
         self._kept: list[list[list[int]]] | None = None  # the tokens that the sampler kept, of the last generation
         super().__init__(*args, **kwargs)
@@ -112,7 +113,8 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         self.explorer = Explorer(exploration, device=device_of_counts(self.accelerator.device), process_group=group)
         self.explorer.length_setting = "max_completion_length"
         self.correct_reward = correct_reward
-        named = [correct_reward] if isinstance(correct_reward, str) or callable(correct_reward) else correct_reward
+        is_one = isinstance(correct_reward, str) or not isinstance(correct_reward, Sequence)
+        named: Any = [correct_reward] if is_one else correct_reward
         self._correct_indices = [self._index_of_reward(reward) for reward in named if reward]
         self.correct_threshold = correct_threshold
         self.fused_loss, self.sample_below = fused_loss, sample_below
@@ -134,7 +136,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         Raises:
             ValueError: a column is missing, or a row is unusable.
         """
-        names = self.train_dataset.column_names or list(next(iter(self.train_dataset)))  # a stream may not know them
+        names = self._column_names()
         has = f"the training data has the columns {', '.join(map(repr, names))}"
         if self.args.remove_unused_columns:
             self._set_signature_columns_if_needed()
@@ -142,7 +144,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             has += (
                 f", of which remove_unused_columns=True, TRL's default is False, leaves {', '.join(map(repr, names))}"
             )
-        more = [name for name in ("image", "images") if name in names]
+        more = [name for name in names if name in ("image", "images")]
         if self.environment_factories is not None:
             more.append("environment")
         config = self.explorer.config
@@ -164,18 +166,34 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         )
         return columns
 
+    def _column_names(self) -> list[str]:
+        names: list[str] | None = self.train_dataset.column_names
+        return names or list(next(iter(self.train_dataset)))  # a stream may not know them
+
     def _summary(self) -> str:
         """Return the settings and what was chosen from the data, in one line."""
-        config = self.explorer.config
-        judge = f"the column {self._columns.golds!r}" if self._columns.golds else "not computed (no answer_key)"
+        config, names = self.explorer.config, ", ".join(map(repr, self.reward_func_names))
         if self._correct_indices:
             judge = " and ".join(self.reward_func_names[i] for i in self._correct_indices)
         elif config.is_correct:
             judge = "is_correct"
+        elif self._columns.golds:
+            judge = f"the column {self._columns.golds!r}"
+        else:
+            judge = (
+                f"unknown, but for rewards {names} of 0 and 1 alone"
+                if len(self.reward_funcs) == 1
+                else f"unknown, because the sum of {len(self.reward_funcs)} reward functions says nothing"
+            )
+            judge += (
+                f". Name a column of gold answers by answer_key ({', '.join(map(repr, self._column_names()))}), or a "
+                f"reward function by correct_reward ({names}); until then there is no pass@k"
+            )
+        method = f"bonus={config.bonus} coef={config.coef} answer_mask_mode={config.answer_mask_mode}"
         return (
-            f"outcome-based exploration is on: bonus={config.bonus} coef={config.coef} baseline={config.baseline} "
-            f"adv_estimator={config.adv_estimator} answer_mask_mode={config.answer_mask_mode}; question ids: "
-            f"{self._columns.id_source}; correctness: {judge}"
+            f"outcome-based exploration is {'on' if config.explores else 'off'}: adv_estimator={config.adv_estimator} "
+            f"{method if config.explores else 'bonus=none'}; question ids: {self._columns.id_source}; "
+            f"correctness: {judge}"
         )
 
     def _check_settings(self) -> None:
@@ -300,22 +318,33 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         ]
         turns = [outcome_turn(self.explorer, *pair) for pair in zip(ids, self._written, strict=True)]
         texts = [decode_completion(self._tokenizer, turn.ids) for turn in turns]
-        golds = [None if self._columns.golds is None else row.get(self._columns.golds) for row in rows]
+        golds = [self._gold_of_evaluation(row) for row in rows]
         examples = rows if self.explorer.matcher.needs_row else [{}] * len(rows)
         local = [*zip(texts, golds, examples, ids, strict=True)]
         responses, all_golds, all_rows, completions = zip(*gather_object(local), strict=True)
         groups = [str(i // self.num_generations_eval) for i in range(len(responses))]  # TRL's; rows may lack the id
-        unscored = self._rewards.isnan().all(dim=1)
+        scores, metrics = self._rewards.nan_to_num(0.0), self._metrics["eval"]
+        self._is_graded |= bool(((scores != 0) & (scores != 1)).any())
         batch = Batch(
             groups,
             responses,
-            all_golds if all(isinstance(gold, str | Real) for gold in all_golds) else None,
-            (self._rewards * self.reward_weights.to(self._rewards)).nansum(dim=1).cpu(),
+            None if None in all_golds else all_golds,
             rows=all_rows if self.explorer.matcher.needs_row else None,
-            correct=self._correct_by_reward(unscored),
+            correct=self._correct_by_reward(self._rewards.isnan().all(dim=1)),
+            scores=None if self._is_graded else scores,
         )
         for name, values in validation(self.explorer, batch, completions).items():
-            self._metrics["eval"][name].extend(values)
+            metrics[name].extend(values)
+        if self._is_graded and not batch.correctness(is_correct=bool(self.explorer.config.is_correct)).source:
+            for name in [name for name in metrics if name.startswith(_OF_CORRECTNESS)]:  # of batches before
+                del metrics[name]
+
+    def _gold_of_evaluation(self, row: Mapping[str, Any]) -> str | float | None:
+        """Return the gold answer of a row, empty if it has none; None if the data has no such column."""
+        if self._columns.golds is None or self._columns.golds not in row:
+            return None
+        gold = row[self._columns.golds]
+        return gold if isinstance(gold, str | int | float) and not isinstance(gold, bool) else ""
 
     def _check_sampler(self) -> None:
         """Warn once of a stale sampler, by TRL's own metric, which is there with vLLM's importance sampling.
@@ -337,6 +366,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         unscored = self._rewards.isnan().all(dim=1)  # of all ranks
         rewards = self._rewards_of_groups(unscored)
         correct = self._correct_by_reward(unscored)
+        scores = self._rewards.nan_to_num(0.0)
         scored = exploration_advantages(
             output,
             [self._columns.id(row) for row in rows],
@@ -346,6 +376,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             num_generations=self.num_generations,
             correct=None if correct is None else correct[local].tolist(),
             rewards=rewards[local].tolist(),
+            scores=scores[local].tolist(),
             scale="none" if self.scale_rewards == "none" else "std",
             examples=rows if self.explorer.matcher.needs_row else None,
             written=self._written,
@@ -354,9 +385,8 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         output["advantages"][unscored[local]] = 0.0
         without = unscored.to(scored.bonuses.device)
         moved = {name: getattr(scored, name).masked_fill(without, 0.0) for name in ("advantages", "bonuses")}
-        if correct is None and scored.judged:
-            scored = with_disagreement(scored, rewards, ~unscored)
-        return replace(scored, **moved)
+        scored = replace(scored, **moved)
+        return scored if self._correct_indices else with_disagreement(scored, self._rewards)
 
     def _rewards_of_groups(self, unscored: Tensor) -> Tensor:
         """Return the weighted sum of the rewards of all ranks; unscored completions get the mean of their group's.

@@ -24,7 +24,6 @@ from outcome_rl.files.rows import find, id_of_row, id_source
 from outcome_rl.integrations.adapter import (
     answer_mask,
     check_mask_mode,
-    count,
     golds_of_all,
     means,
     outcome_turn,
@@ -178,9 +177,9 @@ def _around_compute_advantage(
             rewards_F,
             group_ids=rows.group_ids,
             rows=rows.examples,
+            scores=rows.sums("rm_scores") if with_penalty else None,
         )
-        scores_F = rows.sums("rm_scores") if with_penalty else rewards_F
-        scored = score(explorer, batch_F, id_source=explorer.id_source, scale=scale, scores=scores_F)
+        scored = score(explorer, batch_F, id_source=explorer.id_source, scale=scale)
         _log_samples(trainer, rows, scored)
         metrics.update(scored.metrics)
         answers_RT = torch.zeros_like(response_mask, dtype=torch.bool)
@@ -210,7 +209,7 @@ def _around_val_metrics_update(
     *arguments: Any,
     **columns: Any,
 ) -> dict[str, float]:
-    """Add the metrics of `validation_metrics` to verl's, for each data source; `acc`, or else the reward, decides."""
+    """Add the metrics of `validation_metrics` to verl's, for each data source, by `acc` or else the reward, 0 or 1."""
     metrics = original(data_sources, sample_uids, infos, *arguments, **columns)
     explorer, responses = getattr(trainer, _EXPLORER), trainer.__dict__.pop(_RESPONSES)
     for source in dict.fromkeys(data_sources):
@@ -220,7 +219,7 @@ def _around_val_metrics_update(
         batch = Batch(
             [str(sample_uids[row]) for row in rows],
             [responses[row] for row in rows],
-            correct=[float(values[row] or 0) > 0 for row in rows],
+            scores=[float(values[row] or 0) for row in rows],
         )
         metrics |= means(validation(explorer, batch), source)
     return metrics
@@ -276,7 +275,7 @@ def _count_dropped_groups(trainer: Any, explorer: Explorer, id_key: str) -> str:
             if tags:
                 rows = _Rows(explorer, id_key, trainer.tokenizer, list(tags), list(tags.values()), "train", more)
                 rewards = rows.sums("rm_scores") if more else None
-                count(explorer, Batch(rows.question_ids, rows.texts, rows.golds, rewards, rows=rows.examples))
+                explorer.count(Batch(rows.question_ids, rows.texts, rows.golds, rewards, rows=rows.examples))
         clear(partition_id, uids)
 
     buffer._clear_groups = count_and_clear

@@ -102,11 +102,14 @@ def test_skyrls_trainer_takes_them() -> None:
     assert "exploration/distinct_answers" in trainer.all_metrics
 
 
+def test_a_penalty_in_the_reward_says_nothing_of_correctness() -> None:
+    data = batch_of([(uid, text, reward - 0.1) for uid, text, reward in step_rows()])
+    with pytest.warns(UserWarning, match="it is unknown which responses are correct"):
+        assert not assign_advantages(data, Explorer(adv_estimator="grpo"), TOKENIZER).judged
+    assert assign_advantages(data, Explorer(adv_estimator="grpo"), TOKENIZER, golds=GOLDS).judged
+
+
 def test_errors_name_the_fix() -> None:
-    data = batch_of(step_rows())
-    data.metadata["metrics"] = {"avg_kl": 0.1}  # as SkyRL's apply_reward_kl_penalty leaves it
-    with pytest.raises(ValueError, match="golds must be given with use_kl_in_reward=True"):
-        assign_advantages(data, Explorer(), TOKENIZER)
     with pytest.raises(ValueError, match="golds must have an answer for the uid of every trajectory"):
         assign_advantages(batch_of(step_rows()), Explorer(), TOKENIZER, golds={"0": "27"})
 
