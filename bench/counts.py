@@ -43,7 +43,8 @@ class Step(NamedTuple):
 
 
 B, N = 256, 8  # the paper's step
-SETTINGS: dict[str, Any] = {"bonus": "ucb_con", "coef": 0.2, "baseline": 0.5}
+B0 = 0.5
+SETTINGS: dict[str, Any] = {"bonus": f"ucb_con(b0={B0})", "coef": 0.2}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -140,7 +141,7 @@ class DictSteps:
             advantages.append([(reward - mean) / (std + 1e-6) for reward in group])
             raw = [0.0 if key == 0 else 1 / math.sqrt(max(count, 1)) for key, count in zip(keys, before, strict=False)]
             solved = all(reward > 0 for reward in group)
-            bonuses.append([0.0 if solved else SETTINGS["coef"] * (bonus - SETTINGS["baseline"]) for bonus in raw])
+            bonuses.append([0.0 if solved else SETTINGS["coef"] * (bonus - B0) for bonus in raw])
         return torch.tensor(advantages), torch.tensor(bonuses)
 
 

@@ -204,10 +204,11 @@ def test_the_table_of_methods_is_that_of_the_registries() -> None:
 def built_in() -> dict[str, list[str]]:
     """Setting -> the names that the library registers; other tests may have registered functions too."""
     registries: dict[str, dict[str, Any]] = {"bonus": BONUSES, "adv_estimator": ADV_ESTIMATORS}
-    return {
+    found = {
         setting: [name for name, one in registry.items() if one.function.__module__.startswith("outcome_rl_kernels")]
         for setting, registry in registries.items()
     }
+    return found | {"bonus": ["none", *found["bonus"]]}
 
 
 def test_help_and_errors_list_the_registries() -> None:

@@ -205,7 +205,7 @@ def no_synchronisation_and_equal_bits(report: Report) -> str:
         return "synchronisation and graphs: on a GPU only"
 
     def step() -> list[Tensor]:
-        return [*default_gradients(given), group_advantages(rewards, keys[:, 0], keys, counts, coef=0.2).bonuses]
+        return [*default_gradients(given), group_advantages(rewards, keys[:, 0], keys, counts, bonus="ucb_con").bonuses]
 
     step()
     torch.cuda.set_sync_debug_mode("error")

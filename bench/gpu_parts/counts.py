@@ -11,7 +11,7 @@ from outcome_rl_kernels import OutcomeCounts, group_advantages
 
 def counts_are_exact(report: Report) -> str:
     """Compare counts, bonuses and advantages of groups that meet on few questions with the reference."""
-    step_of = partial(group_advantages, bonus="ucb_con+batch", coef=[0.2, 0.1])
+    step_of = partial(group_advantages, bonus="0.2*ucb_con + 0.1*batch")
     generator, repetitions, B = torch.Generator().manual_seed(0), 1 if DRY else 60, 2 if DRY else 256
     for repetition in range(repetitions):
         counts, oracle = OutcomeCounts(device=DEVICE, impl="triton"), OutcomeCounts(impl="reference")

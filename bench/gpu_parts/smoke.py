@@ -87,7 +87,7 @@ def counts() -> None:
     table.observe(keys[:8], keys[:8])
     table.observe(keys, keys)  # grows
     require(int(table.lookup(keys, keys).sum()) == 4096 + 8, "a count is wrong")
-    group_advantages(torch.ones(2, 4, device=DEVICE), keys[:2], keys[:8].view(2, 4), table)
+    group_advantages(torch.ones(2, 4, device=DEVICE), keys[:2], keys[:8].view(2, 4), table, bonus="ucb_con")
 
 
 def inputs() -> tuple[Tensor, Tensor, Figures]:

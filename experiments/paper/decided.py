@@ -59,7 +59,7 @@ def setting(method: str) -> str:
     """Return the arguments of `ExplorationConfig` that make a method of the plans."""
     found = ALL[method]
     estimator = dict(each.split("=", 1) for each in found.settings).get("exploration.adv_estimator")
-    coef = "" if found.bonus == "none" else f", coef={found.coef[0]}"
+    coef = "" if found.bonus == "none" else f", coef={found.coef}"
     return (f'adv_estimator="{estimator}", ' if estimator else "") + f'bonus="{found.bonus}"{coef}'
 
 

@@ -42,7 +42,7 @@ def last_test(run: Record) -> Record:
 def _label(method: str) -> str:
     if method not in METHODS or METHODS[method].bonus == "none":
         return label(method)
-    return f"{label(method)}, c = {METHODS[method].coef[0]}"
+    return f"{label(method)}, c = {METHODS[method].coef}"
 
 
 def _range(values: list[float], digits: int) -> str:

@@ -66,7 +66,7 @@ def model_method(name: str, rates: Rates, coef: float | None = None) -> Method:
     method = ALL[name]
     settings = dict(setting.split("=", 1) for setting in method.settings)
     estimator = settings.get("exploration.adv_estimator", "grpo")
-    return matched.matched_method(method.bonus, "medium", rates, method.coef[0] if coef is None else coef, estimator)
+    return matched.matched_method(method.bonus, "medium", rates, method.coef if coef is None else coef, estimator)
 
 
 def predict() -> dict[str, Any]:

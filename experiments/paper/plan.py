@@ -24,18 +24,16 @@ class Method:
 
     label: str
     bonus: str
-    coef: tuple[float, ...] = (0.2,)
-    baseline: float | None = None  # None: the value of the split
+    coef: float = 0.2  # of each bonus
+    b0: float | None = None  # of UCB-Con; None: the value of the split
     settings: tuple[str, ...] = ()
 
     def overrides(self, split: str) -> list[str]:
-        baseline = BASELINES[split] if self.baseline is None else self.baseline
-        coef = ",".join(map(str, self.coef))
+        b0 = BASELINES[split] if self.b0 is None else self.b0
         return [
             "exploration.adv_estimator=grpo",  # the preset's is another one; `settings` may change it
-            f"exploration.bonus={self.bonus}",
-            f"exploration.coef=[{coef}]",
-            f"exploration.baseline={baseline}",
+            f"exploration.bonus={self.bonus.replace('ucb_con', f'ucb_con(b0={b0})')}",
+            f"exploration.coef={self.coef}",
             *self.settings,
         ]
 
@@ -47,7 +45,7 @@ METHODS = {
     "ucb_con": Method("UCB-Con", "ucb_con"),
     "batch": Method("Batch", "batch"),
     "batch_positive": Method("Batch-Positive", "batch_positive"),
-    "ucb_con+batch": Method("UCB-Con + Batch", "ucb_con+batch", (0.2, 0.2)),
+    "ucb_con+batch": Method("UCB-Con + Batch", "ucb_con+batch"),
 }
 # Advantage estimators of other papers, without a bonus.
 ESTIMATORS = {
@@ -83,17 +81,19 @@ SAMPLING = {"none@16": Method("GRPO, n = 16", "none", settings=("rollout.n=16",)
 ABLATIONS = {
     **{
         f"{bonus}-mask-{mode}": Method(
-            f"{METHODS[bonus].label}, answer mask {mode}", bonus, settings=(f"exploration.answer_mask_mode={mode}",)
+            f"{METHODS[bonus].label}, answer mask {mode}",
+            METHODS[bonus].bonus,
+            settings=(f"exploration.answer_mask_mode={mode}",),
         )
         for bonus, mode in product(("none", "ucb_con"), ("bonus", "all", "none"))
         if (bonus, mode) != ("none", "bonus")  # without a bonus that is no mask at all
     },
-    "ucb_con-b0-0": Method("UCB-Con, b0 = 0", "ucb_con", baseline=0.0),
-    "ucb_con-b0-1": Method("UCB-Con, b0 = 1", "ucb_con", baseline=1.0),
-    "ucb_con-c-0.1": Method("UCB-Con, c = 0.1", "ucb_con", (0.1,)),
-    "ucb_con-c-1": Method("UCB-Con, c = 1", "ucb_con", (1.0,)),
-    "ucb-c-1": Method("UCB, c = 1", "ucb", (1.0,)),
-    "batch-c-1": Method("Batch, c = 1", "batch", (1.0,)),
+    "ucb_con-b0-0": Method("UCB-Con, b0 = 0", "ucb_con", b0=0.0),
+    "ucb_con-b0-1": Method("UCB-Con, b0 = 1", "ucb_con", b0=1.0),
+    "ucb_con-c-0.1": Method("UCB-Con, c = 0.1", "ucb_con", 0.1),
+    "ucb_con-c-1": Method("UCB-Con, c = 1", "ucb_con", 1.0),
+    "ucb-c-1": Method("UCB, c = 1", "ucb", 1.0),
+    "batch-c-1": Method("Batch, c = 1", "batch", 1.0),
     "ucb_con-math_verify": Method("UCB-Con, math-verify", "ucb_con", settings=("exploration.equivalence=math_verify",)),
 }
 # Sampled gradients of logits (experiments/sampled): of tokens less probable than one in fifty.

@@ -3,7 +3,7 @@
 The package knows nothing of answers, trainers or configs. `outcome_rl` exports the same names.
 """
 
-from outcome_rl_kernels.advantages.api import GroupAdvantages, GroupRule, group_advantages, parse_bonus
+from outcome_rl_kernels.advantages.api import GroupAdvantages, GroupRule, group_advantages
 from outcome_rl_kernels.advantages.bonuses import register_bonus
 from outcome_rl_kernels.advantages.estimators import register_adv_estimator
 from outcome_rl_kernels.advantages.groups import Groups
@@ -39,7 +39,6 @@ __all__ = [
     "linear_logprobs",
     "linear_policy_loss",
     "loss_normalizer",
-    "parse_bonus",
     "policy_loss",
     "register_adv_estimator",
     "register_bonus",

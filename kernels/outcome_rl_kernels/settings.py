@@ -173,6 +173,23 @@ def settings_of(config: Any, prefix: str = "") -> Iterator[Setting]:
     yield from _walk(kind, defaults if kind is config else vars(config), defaults, prefix)
 
 
+def nested(config: Any) -> dict[str, Any]:
+    """Return the values of all settings in nested sections, as a file of settings has them."""
+    tree: dict[str, Any] = {}
+    for one in settings_of(config):
+        *sections, name = one.name.split(".")
+        section = tree
+        for key in sections:
+            section = section.setdefault(key, {})
+        section[name] = one.value
+    return tree
+
+
+def values_of(config: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass, name -> value, without what it computed from them."""
+    return {one.name: getattr(config, one.name) for one in fields(config)}
+
+
 def needing_user(config: Any, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values, name -> value, that only the user may give; see `Setting.needs_user`.
 

@@ -10,49 +10,22 @@ from outcome_rl.outcomes.kinds import NAMED, OutcomeKind
 from outcome_rl.outcomes.matcher import OutcomeMatcher
 from outcome_rl.user_functions import load_function
 from outcome_rl_kernels import GroupRule
-from outcome_rl_kernels.advantages.bonuses import BONUSES
-from outcome_rl_kernels.advantages.estimators import ADV_ESTIMATORS, Need
-from outcome_rl_kernels.advantages.groups import NoAnswerRule, Scale
+from outcome_rl_kernels.advantages.estimators import Need
+from outcome_rl_kernels.advantages.groups import Scale
+from outcome_rl_kernels.advantages.methods import parse
 from outcome_rl_kernels.checks import did_you_mean
 from outcome_rl_kernels.loss.types import AnswerMaskMode
-from outcome_rl_kernels.settings import setting, settings_of
+from outcome_rl_kernels.settings import setting
 
 
 @dataclass(frozen=True)
-class ExplorationConfig:
-    """Settings of outcome-based exploration, the same in every training stack.
-
-    `ExplorationConfig()` is the recommended method, `adv_estimator="maxrl", bonus="batch"`. A method that is named
-    replaces it as a whole: a bonus by itself is added to GRPO's advantages, as in the paper, and an estimator by itself
-    has no bonus.
+class ExplorationConfig(GroupRule):
+    """Settings of outcome-based exploration, the same in every training stack; a `GroupRule` with its inputs.
 
     Raises:
         TypeError, ValueError: a setting has the wrong type, or is outside its range.
     """
 
-    adv_estimator: str = setting(
-        "",
-        f"Advantage from rewards and outcomes: {', '.join(ADV_ESTIMATORS)}, with numbers as in pass_at_k(k=4), or your "
-        "own by register_adv_estimator, as module:function. Empty: grpo if a bonus is named, else maxrl.",
-        only_from_user=True,
-    )
-    bonus: str = setting(
-        "",
-        f"Exploration bonus: {', '.join(BONUSES)}, your own by register_bonus, as module:function, or several joined "
-        'by "+". Empty: none if an estimator is named, else batch.',
-        only_from_user=True,
-    )
-    coef: float | list[float] = setting(0.2, "Coefficient of the bonus; a list has one for each method of a sum.", ge=0)
-    baseline: float = setting(0.5, "Baseline b0 of ucb_con; the paper uses 1 for easy and 0.5 for medium data.")
-    zero_when_all_correct: bool | None = setting(
-        None,
-        "Whether a group whose answers are all correct gets no bonus; null follows the paper: yes for ucb_mean and "
-        "ucb_con.",
-    )
-    no_answer: NoAnswerRule = setting(
-        "no_bonus",
-        "Response without an answer: no_bonus gives it the raw bonus 0, own_class treats it like any other outcome.",
-    )
     gate: list[float] | None = setting(
         None,
         "Curriculum [visits, low, high]: a question with so many samples before the batch, of which a share below low "
@@ -99,16 +72,11 @@ class ExplorationConfig:
     )
 
     def __post_init__(self) -> None:
-        named = bool(self.adv_estimator or self.bonus)
-        for name, alone, recommended in (("adv_estimator", "grpo", "maxrl"), ("bonus", "none", "batch")):
-            if getattr(self, name) == "":
-                object.__setattr__(self, name, alone if named else recommended)
-        for one in settings_of(self):
-            one.check()
-        for name in (self.adv_estimator.partition("(")[0], *self.bonus.split("+")):
-            if ":" in name:
-                load_function(name.strip())  # its module registers it
-        self.rule()
+        for name in ("adv_estimator", "bonus"):
+            for term in parse(name, getattr(self, name) or "none"):
+                if term.module:
+                    load_function(f"{term.module}:{term.name}")  # its module registers it
+        super().__post_init__()
         if self.gate is not None:
             _check_gate(self.gate)
         if isinstance(self.outcome, str) and ":" not in self.outcome and self.outcome not in NAMED:
@@ -160,8 +128,7 @@ class ExplorationConfig:
 
     def rule(self, scale: Scale = "std") -> GroupRule:
         """Return the settings that `group_advantages` takes."""
-        shared = vars(self).keys() & {one.name for one in fields(GroupRule)}
-        return GroupRule(**{name: getattr(self, name) for name in shared}, scale=scale)
+        return GroupRule(**{one.name: getattr(self, one.name) for one in fields(GroupRule)} | {"scale": scale})
 
     @property
     def method(self) -> str:
@@ -171,12 +138,12 @@ class ExplorationConfig:
     @property
     def explores(self) -> bool:
         """Return whether there is a bonus at all."""
-        return self.bonus.strip() != "none"
+        return bool(self.terms)
 
     @property
     def needs(self) -> frozenset[Need]:
         """Return the columns that the estimator reads; `majority` computes its rewards from the answers."""
-        return self.rule().estimator.needs
+        return self.estimator.needs
 
     def check_correctness(self, *, fix: str, rewarded: bool = True) -> None:
         """Refuse settings that depend on which responses are correct; call it where that is unknown.
@@ -188,7 +155,7 @@ class ExplorationConfig:
         Raises:
             ValueError: a setting depends on correctness.
         """
-        if any(term.zero_when_all_correct for term in self.rule().terms):
+        if any(term.bonus.zero_when_all_correct for term in self.terms):
             needing = f"bonus={self.bonus!r}"
         elif "correct" in self.needs:
             needing = f"adv_estimator={self.adv_estimator!r}"
@@ -213,7 +180,9 @@ def _check_gate(gate: Sequence[float]) -> None:
 
 
 def method_words(adv_estimator: str, bonus: str, coef: float | list[float]) -> str:
-    """Return the words of a method, such as "maxrl with bonus batch at 0.2"."""
-    if bonus.strip() == "none":
+    """Return the words of a method, such as "maxrl with bonus batch at 0.2"; old records hold lists of coefficients."""
+    terms = parse("bonus", bonus)
+    if [term.name for term in terms] == ["none"]:
         return f"{adv_estimator} without a bonus"
-    return f"{adv_estimator} with bonus {bonus} at {' and '.join(map(str, coef if isinstance(coef, list) else [coef]))}"
+    coefs = [] if all(term.factor is not None for term in terms) else coef if isinstance(coef, list) else [coef]
+    return f"{adv_estimator} with bonus {bonus}" + (f" at {' and '.join(map(str, coefs))}" if coefs else "")

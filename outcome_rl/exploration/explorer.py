@@ -26,6 +26,7 @@ from outcome_rl.questions import question_key
 from outcome_rl_kernels import OutcomeCounts
 from outcome_rl_kernels.advantages.groups import Scale
 from outcome_rl_kernels.backends import triton_obstacle
+from outcome_rl_kernels.settings import values_of
 
 
 def device_of_counts(device: torch.device) -> torch.device:
@@ -87,7 +88,7 @@ class Explorer:
                 f"config must be an ExplorationConfig; got {type(config).__name__}. Give settings by name: "
                 "Explorer(bonus='batch')"
             )
-        self.config = ExplorationConfig.from_mapping((vars(config) if config else {}) | settings, "Explorer")
+        self.config = ExplorationConfig.from_mapping((values_of(config) if config else {}) | settings, "Explorer")
         self.process_group = process_group
         self.matcher = self.config.matcher()
         self.counts = OutcomeCounts(device=device, rule=self.matcher.rule)
@@ -122,7 +123,7 @@ class Explorer:
         The advantage is `A_i = (r_i - mean(r)) / (std(r) + eps)` within each group, or the result of another
         `adv_estimator`. The bonus is that of `group_advantages`, computed from the counts before this call: responses
         of one call do not affect one another's counts. A group in which no response has an answer gets no bonus, unless
-        `no_answer="own_class"`. Threads may share an explorer: calls take turns.
+        the bonus says `no_answer=own_class`. Threads may share an explorer: calls take turns.
 
         Args:
             question_ids, responses, golds, rewards: columns of a `Batch`, or a `Batch` in place of the first.
@@ -146,7 +147,7 @@ class Explorer:
             if not (reading.correctness.source or goes_on):
                 self.config.check_correctness(
                     fix=f"{reading.correctness.unknown}; or choose settings without correctness, such as "
-                    "zero_when_all_correct=False",
+                    "a bonus with zero_when_all_correct=false",
                     rewarded=reading.rewards is not None,
                 )
             questions_N, scored = score_batch(reading, self.config, rule, self.counts, self.batches)

@@ -15,7 +15,7 @@ from outcome_rl.questions import question_key
 from outcome_rl.user_functions import describe
 from outcome_rl_kernels.counts.snapshot import check_entries, check_rule, read_snapshot, snapshot
 from outcome_rl_kernels.counts.table import CountEntries
-from outcome_rl_kernels.settings import check_types, needing_user
+from outcome_rl_kernels.settings import check_types, needing_user, values_of
 
 STATE_FILE = "explorer.safetensors"  # the counts, and all else as JSON attached to them
 FIX = "Continue from another checkpoint, or start with new counts"
@@ -78,7 +78,7 @@ def write_state(folder: Path, config: ExplorationConfig, state: dict[str, Any]) 
     rest = {name: value for name, value in state.items() if name != "counts"}
     settings = {
         name: f"{_FUNCTION}{getattr(value, '__qualname__', type(value).__name__)}" if callable(value) else value
-        for name, value in vars(config).items()
+        for name, value in values_of(config).items()
     }
     content = json.dumps({"format": _FORMAT, "config": settings, **rest}, sort_keys=True)
     data = snapshot(entries, counts["rule"], content.encode())

@@ -14,7 +14,6 @@ from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.exploration.reading import Reading
 from outcome_rl.exploration.scored import Scored, move
 from outcome_rl.outcomes.functions import has_nan
-from outcome_rl.outcomes.keys import NO_ANSWER
 from outcome_rl.user_functions import plain
 from outcome_rl_kernels import GroupRule, OutcomeCounts, group_advantages
 from outcome_rl_kernels.advantages.api import check_results
@@ -66,9 +65,7 @@ def score_batch(
             batch=batches,
             update=False,
         )
-        # Without any answer all samples share one outcome: an equal bonus for all would not explore.
-        without_B1 = (keys_N[rows_Bn] == NO_ANSWER).all(dim=1, keepdim=True) & (config.no_answer == "no_bonus")
-        advantages_N[rows_Bn], bonuses_N[rows_Bn] = part.advantages, part.bonuses.masked_fill(without_B1, 0.0)
+        advantages_N[rows_Bn], bonuses_N[rows_Bn] = part.advantages, part.bonuses
     history = History(*history_3N)
     gated_N = None
     if config.gate is not None:

@@ -22,7 +22,7 @@ META, CPU = torch.device("meta"), torch.device("cpu")
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 CONFIGS = [
     ExplorationConfig(),
-    ExplorationConfig(bonus="ucb_mean+batch", coef=[0.2, 0.5]),
+    ExplorationConfig(bonus="0.2*ucb_mean + 0.5*batch"),
     ExplorationConfig(adv_estimator="beta_bernoulli", bonus="ucb", gate=[3, 0.1, 0.6]),
 ]
 

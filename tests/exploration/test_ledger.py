@@ -23,10 +23,10 @@ RAGGED = [0, 0, 0, 1, 2, 2, 2, 2]  # groups of one, three and four
     [
         {},
         {"bonus": "ucb_con"},
-        {"bonus": "ucb_mean+batch", "coef": [0.2, 0.5]},
+        {"bonus": "0.2*ucb_mean + 0.5*batch"},
         {"adv_estimator": "beta_bernoulli", "bonus": "ucb", "gate": [3, 0.1, 0.6]},
         {"bonus": "none", "gate": [8, 0.0, 0.9]},
-        {"adv_estimator": "rloo", "no_answer": "own_class"},
+        {"adv_estimator": "rloo", "bonus": "batch(no_answer=own_class)"},
     ],
     ids=str,
 )

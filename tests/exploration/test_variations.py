@@ -11,6 +11,7 @@ from explorer_rows import score
 from outcome_rl import ExplorationConfig, Explorer, Groups
 from outcome_rl_kernels.advantages.bonuses import BONUSES
 from outcome_rl_kernels.advantages.estimators import ADV_ESTIMATORS
+from outcome_rl_kernels.settings import values_of
 
 METHODS = (Path(__file__).resolve().parents[2] / "docs" / "methods.md").read_text()
 
@@ -40,7 +41,7 @@ def test_without_a_method_the_recommended_one_and_a_named_one_alone() -> None:
     assert chosen(adv_estimator="pkpo(k=4)") == ("pkpo(k=4)", "none")
     assert chosen(adv_estimator="rloo", bonus="batch") == ("rloo", "batch")
     config = ExplorationConfig()
-    assert ExplorationConfig.from_mapping(vars(config), "saved") == config
+    assert ExplorationConfig.from_mapping(values_of(config), "saved") == config
 
 
 def test_majority_needs_no_gold() -> None:

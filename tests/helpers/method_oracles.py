@@ -170,7 +170,7 @@ ESTIMATORS: dict[str, tuple[Callable[..., Numbers], dict[str, Draw]]] = {
     "mgpo": (mgpo, {"strength": lambda draw: draw.uniform(0, 5)}),
     "meds": (meds, {"alpha": lambda draw: draw.uniform(0, 0.5), "beta": lambda draw: draw.uniform(0, 1)}),
 }
-BONUSES = ("none", "ucb", "ucb_mean", "ucb_con", "batch", "batch_positive")
+BONUSES = ("ucb", "ucb_mean", "ucb_con", "batch", "batch_positive")
 
 
 def signal(name: str, group: Group, *, zeroed: bool | None = None, own_class: bool = False) -> Numbers:
@@ -178,10 +178,9 @@ def signal(name: str, group: Group, *, zeroed: bool | None = None, own_class: bo
     n, answered = len(group.keys), own_class | (group.keys != 0)
     raw = np.where(group.counts == 0, 1.0, np.maximum(group.counts, 1) ** -0.5) * answered
     equal = np.array([np.sum(group.keys == key) for key in group.keys])
-    if (name.startswith("ucb_") if zeroed is None else zeroed) and group.correct.all():
+    if not answered.any() or ((name.startswith("ucb_") if zeroed is None else zeroed) and group.correct.all()):
         return np.zeros(n)
     return {
-        "none": np.zeros(n),
         "ucb": raw,
         "ucb_mean": raw - (raw.sum() - raw) / max(n - 1, 1) if n > 1 else np.zeros(n),
         "ucb_con": raw - BASELINE,
@@ -191,33 +190,38 @@ def signal(name: str, group: Group, *, zeroed: bool | None = None, own_class: bo
 
 
 class Method(NamedTuple):
-    """An estimator with its numbers and a sum of bonuses, as settings and as formulas."""
+    """An estimator with its numbers and a sum of bonuses, as formulas and as settings."""
 
-    settings: dict[str, Any]
+    adv_estimator: str
+    signals: dict[str, float]  # bonus -> coefficient
     least: int  # samples of a group
     sign: int  # 0: no negative rewards
 
     def advantages(self, group: Group) -> Numbers:
-        name, _, numbers = self.settings["adv_estimator"].partition("(")
+        name, _, numbers = self.adv_estimator.partition("(")
         given: dict[str, Any] = eval(f"dict({numbers.rstrip(')')})")
         return ESTIMATORS[name][0](group, **given)
 
     def bonuses(self, group: Group) -> Numbers:
-        parts = zip(self.settings["bonus"].split("+"), self.settings["coef"], strict=True)
-        return sum((coef * signal(name, group) for name, coef in parts), np.zeros(len(group.keys)))
+        parts = (coef * signal(name, group) for name, coef in self.signals.items())
+        return sum(parts, np.zeros(len(group.keys)))
+
+    @property
+    def settings(self) -> dict[str, str]:
+        terms = (f"{coef!r}*{name}" + f"(b0={BASELINE})" * (name == "ucb_con") for name, coef in self.signals.items())
+        return {"adv_estimator": self.adv_estimator, "bonus": " + ".join(terms) or "none"}
 
 
 def random_method(name: str, draw: np.random.Generator) -> Method:
     """One estimator with random numbers, and a random sum of bonuses."""
     numbers = {number: drawn(draw) for number, drawn in ESTIMATORS[name][1].items()}
-    chosen = draw.choice(BONUSES[1:], draw.integers(0, 4), replace=False).tolist() or ["none"]
-    settings = {
-        "adv_estimator": f"{name}({', '.join(f'{number}={value!r}' for number, value in numbers.items())})",
-        "bonus": "+".join(chosen),
-        "coef": draw.uniform(0, 2, len(chosen)).tolist(),
-        "baseline": BASELINE,
-    }
-    return Method(settings, numbers["k"] if name in ("pass_at_k", "pkpo") else 1, 0 if name == "maxrl" else -1)
+    chosen = draw.choice(BONUSES, draw.integers(0, 4), replace=False).tolist()
+    return Method(
+        f"{name}({', '.join(f'{number}={value!r}' for number, value in numbers.items())})",
+        dict(zip(chosen, draw.uniform(0, 2, len(chosen)).tolist(), strict=True)),
+        numbers["k"] if name in ("pass_at_k", "pkpo") else 1,
+        0 if name == "maxrl" else -1,
+    )
 
 
 def random_batch(method: Method, draw: np.random.Generator) -> list[tuple[int, dict[str, Numbers]]]:

@@ -40,7 +40,7 @@ AcceleratorState.is_fsdp2 = property(lambda self: True)
 
 def main(folder: Path) -> None:
     """Train two steps, the second of them once more from a checkpoint, and with answers taken out of the loss."""
-    exploration = ExplorationConfig(bonus="ucb_con+batch", coef=[0.2, 0.1])
+    exploration = ExplorationConfig(bonus="0.2*ucb_con + 0.1*batch")
     settings: dict[str, Any] = {"per_device_train_batch_size": 6, "optim": "sgd", "learning_rate": 0.1}
 
     def trainer(**more: Any) -> Any:

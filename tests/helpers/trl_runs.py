@@ -188,7 +188,7 @@ def main(folder: Path) -> None:
         trainer = make_trainer(
             folder / "policy",
             folder / "run",
-            exploration=ExplorationConfig(bonus="ucb_con+batch", coef=[0.2, 0.1]),
+            exploration=ExplorationConfig(bonus="0.2*ucb_con + 0.1*batch"),
             fused_loss=fused_loss,
             per_device_train_batch_size=12 // world_size,
             max_steps=3,

@@ -115,7 +115,7 @@ def test_without_a_bonus_everything_is_trls(make: Make) -> None:
 
 
 def test_advantages_are_those_of_group_advantages(make: Make) -> None:
-    bonus: dict[str, Any] = {"bonus": "ucb_con+batch", "coef": [0.3, 0.2], "baseline": 0.25}
+    bonus: dict[str, Any] = {"bonus": "0.3*ucb_con(b0=0.25) + 0.2*batch"}
     trainer = make(exploration=ExplorationConfig(answer_mask_mode="none", **bonus))
     counts, matcher = OutcomeCounts(), OutcomeMatcher()
     for asked in ([0, 1, 2], [2, 0, 5], [2, 2, 1]):  # the last has a question in two groups

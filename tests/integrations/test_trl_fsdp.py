@@ -11,7 +11,7 @@ from outcome_rl import ExplorationConfig
 
 PROGRAM = Path(__file__).parents[1] / "helpers" / "trl_fsdp.py"
 EXPLORATIONS = (
-    ExplorationConfig(bonus="ucb_con+batch", coef=[0.2, 0.1]),
+    ExplorationConfig(bonus="0.2*ucb_con + 0.1*batch"),
     ExplorationConfig(adv_estimator="maxrl", answer_mask_mode="all"),
 )
 

@@ -220,8 +220,8 @@ def test_the_recipe_for_several_machines_is_a_configuration_that_verl_and_the_pl
 
 def test_one_line_more_switches_it_on_in_any_script() -> None:
     with initialize_config_module("verl.trainer.config", version_base=None):
-        line = ["algorithm.adv_estimator=outcome_grpo", EXPLORE + "bonus=ucb_con+batch", EXPLORE + "coef=[0.2,1]"]
+        line = ["algorithm.adv_estimator=outcome_grpo", EXPLORE + "bonus='0.2*ucb_con + batch'", EXPLORE + "coef=1"]
         line.append(EXPLORE + "adv_estimator='pass_at_k(k=4)'")
         config = compose("ppo_trainer", overrides=line)
-    expected = ExplorationConfig(adv_estimator="pass_at_k(k=4)", bonus="ucb_con+batch", coef=[0.2, 1])
+    expected = ExplorationConfig(adv_estimator="pass_at_k(k=4)", bonus="0.2*ucb_con + batch", coef=1)
     assert read_settings(config) == (expected, "")

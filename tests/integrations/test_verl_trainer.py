@@ -76,14 +76,14 @@ def test_without_a_bonus_the_advantages_are_verls_grpo(make: Make, queue: Queue,
 
 def test_advantages_are_those_of_group_advantages_step_after_step(make: Make, queue: Queue) -> None:
     """The group ids change every step, as verl's do; the counts are the questions'."""
-    trainer = make(EXPLORE + "bonus=ucb_con+batch", EXPLORE + "coef=[0.2,0.5]", EXPLORE + "answer_mask_mode=none")
+    trainer = make(EXPLORE + "bonus='0.2*ucb_con + 0.5*batch'", EXPLORE + "answer_mask_mode=none")
     counts = OutcomeCounts()
     seen = []
     for step in (1, 2, 3):
         batch = both_groups(queue, trainer, step)
         metrics: dict[str, float] = {}
         trainer._compute_advantage(batch, metrics)
-        wanted = expected(counts, bonus="ucb_con+batch", coef=[0.2, 0.5])
+        wanted = expected(counts, bonus="0.2*ucb_con + 0.5*batch")
         for row, value in zip(advantages_of(queue, batch), wanted, strict=True):
             torch.testing.assert_close(row, torch.full_like(row, value.item()))
         seen.append(metrics)

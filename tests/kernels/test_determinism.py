@@ -11,7 +11,7 @@ from outcome_rl_kernels import OutcomeCounts, group_advantages, linear_logprobs
 from outcome_rl_kernels.backends import native_obstacle
 
 IMPLS = ["reference", *([] if native_obstacle() else ["native"])]
-BONUS: dict[str, Any] = {"bonus": "ucb+ucb_mean+batch", "coef": [0.5, 0.3, 0.2]}
+BONUS: dict[str, Any] = {"adv_estimator": "grpo", "bonus": "0.5*ucb + 0.3*ucb_mean + 0.2*batch"}
 
 
 @pytest.mark.parametrize("impl", IMPLS)

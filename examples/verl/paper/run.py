@@ -18,16 +18,12 @@ MODELS = {
         "actor_rollout_ref.model.custom_chat_template='{{ messages[0].content }}'",
     ],
 }
-DATA = {  # the baseline of UCB-Con: paper, E
-    "easy": ["data.train_files=data/easy.parquet", f"+{EXPLORE}baseline=1.0"],
-    "medium": ["data.train_files=data/medium.parquet", f"+{EXPLORE}baseline=0.5"],
-    "hard": ["data.train_files=data/hard.parquet", f"+{EXPLORE}baseline=0.5"],  # paper, B: Llama alone; ours, the value
-}
+B0 = {"easy": 1.0, "medium": 0.5, "hard": 0.5}  # the baseline of UCB-Con: paper, E; on hard data ours
 METHODS = {
     "grpo": [f"+{EXPLORE}bonus=none"],
     "ucb": [f"+{EXPLORE}bonus=ucb"],  # paper, 3.1
     "ucb_mean": [f"+{EXPLORE}bonus=ucb_mean"],  # paper, 3.2
-    "ucb_con": [f"+{EXPLORE}bonus=ucb_con"],  # paper, 3.2
+    "ucb_con": [f"+{EXPLORE}bonus='ucb_con(b0={{b0}})'"],  # paper, 3.2
     "batch": [f"+{EXPLORE}bonus=batch"],  # paper, 3.3
     "sampling": [f"+{EXPLORE}bonus=none", "actor_rollout_ref.rollout.n=16"],  # paper, 2.2 and figure 2
 }
@@ -41,8 +37,8 @@ def overrides(model: str, data: str, method: str, seed: int) -> list[str]:
     name = f"{model}-{data}-{method}-{seed}"
     return [
         *MODELS[model],
-        *DATA[data],
-        *METHODS[method],
+        f"data.train_files=data/{data}.parquet",
+        *(setting.format(b0=B0[data]) for setting in METHODS[method]),
         f"data.seed={seed}",
         f"actor_rollout_ref.actor.data_loader_seed={seed}",
         f"trainer.experiment_name={name}",

@@ -1,6 +1,5 @@
 """Group advantages with outcome-based exploration: counts, bonuses and normalised rewards in one call."""
 
-from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -9,9 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.advantages.bonuses import BONUSES, BUILT_IN, Bonus
-from outcome_rl_kernels.advantages.estimators import Estimator, parse_adv_estimator
-from outcome_rl_kernels.advantages.groups import Groups, NoAnswerRule, Scale
+from outcome_rl_kernels.advantages.bonuses import BONUSES, BUILT_IN, Term, parse_bonus, signal
+from outcome_rl_kernels.advantages.estimators import ADV_ESTIMATORS, Estimator, parse_adv_estimator
+from outcome_rl_kernels.advantages.groups import Groups, Scale
 from outcome_rl_kernels.checks import (
     FLOATS,
     check_choice,
@@ -19,12 +18,12 @@ from outcome_rl_kernels.checks import (
     check_number,
     check_shape_of,
     check_tensor,
-    did_you_mean,
     is_readable,
     shape_text,
 )
 from outcome_rl_kernels.counts.api import OutcomeCounts
-from outcome_rl_kernels.counts.table import NO_ANSWER, Past
+from outcome_rl_kernels.counts.table import Past
+from outcome_rl_kernels.settings import setting, settings_of
 
 
 class GroupAdvantages(NamedTuple):
@@ -37,32 +36,22 @@ class GroupAdvantages(NamedTuple):
     counts: Tensor | None  # int64, times each outcome was seen before this call; None without a count table
 
 
-class Term(NamedTuple):
-    """One bonus of a sum."""
-
-    bonus: Bonus
-    coef: float
-    zero_when_all_correct: bool
-
-
 @dataclass(frozen=True)
 class GroupRule:
     """Rule that turns the rewards and outcomes of a group into advantages and bonuses; it checks its fields.
 
-    `A_i = (r_i - mean(r)) / (std(r) + eps)`, or another estimator, and `bonus_i = sum over methods of coef * signal_i`;
+    `A_i = (r_i - mean(r)) / (std(r) + eps)`, or another estimator, and `bonus_i = sum over terms of coef * signal_i`;
     the tables of `outcome_rl_kernels.advantages.estimators` and `.bonuses` have the formulas.
 
+    `GroupRule()` is the recommended method, `adv_estimator="maxrl", bonus="batch"`. A method that is named replaces it
+    as a whole: a bonus by itself is added to GRPO's advantages, as in the paper, and an estimator by itself has no
+    bonus.
+
     Args:
-        adv_estimator: a name in that table, or one from `register_adv_estimator`; numbers in parentheses, as in
-            `pass_at_k(k=4)`.
-        bonus: a name in that table, one from `register_bonus`, or several joined by "+".
-        coef: coefficient c >= 0 of the bonus, or one for each method of a sum, as Python numbers; the paper uses 0.1
-            (Llama) and 0.2 (Qwen).
-        baseline: b0 of `ucb_con`; the paper uses 1 (easy data) and 0.5 (medium).
-        zero_when_all_correct: whether a group whose answers are all correct gets no exploration signal. None follows
-            the paper: yes for `ucb_mean` and `ucb_con`, no for the others.
-        no_answer: "no_bonus" gives a response without an answer the raw bonus 0; "own_class" treats it like any
-            outcome.
+        adv_estimator: a name in the table, or one from `register_adv_estimator`, with arguments in parentheses.
+        bonus: a name in the table, or one from `register_bonus`, with arguments in parentheses, or a sum such as
+            `0.1*ucb_con(b0=1) + 0.1*batch`.
+        coef: coefficient c >= 0 of the terms without a factor of their own; the paper uses 0.1 (Llama), 0.2 (Qwen).
         scale: "std", or "none" to leave out the division of `grpo` and of estimators built on it (Dr. GRPO).
         ddof: delta degrees of freedom of the standard deviation; 1 as in verl and TRL.
         eps: >= 0, added to the standard deviation.
@@ -71,21 +60,31 @@ class GroupRule:
         TypeError, ValueError: a field has the wrong type or is out of its range.
     """
 
-    adv_estimator: str = "grpo"
-    bonus: str = "ucb_con"
-    coef: float | Sequence[float] = 0.1
-    baseline: float = 0.5
-    zero_when_all_correct: bool | None = None
-    no_answer: NoAnswerRule = "no_bonus"
+    adv_estimator: str = setting(
+        "",
+        f"Advantage from rewards and outcomes: {', '.join(ADV_ESTIMATORS)}, with numbers as in pass_at_k(k=4), or your "
+        "own by register_adv_estimator, as module:function. Empty: grpo if a bonus is named, else maxrl.",
+        only_from_user=True,
+    )
+    bonus: str = setting(
+        "",
+        f"Exploration bonus: none, {', '.join(BONUSES)}, your own by register_bonus, as module:function, or a sum such "
+        "as 0.1*ucb_con(b0=1) + 0.1*batch. Every bonus takes zero_when_all_correct and no_answer. Empty: none if an "
+        "estimator is named, else batch.",
+        only_from_user=True,
+    )
+    coef: float = setting(0.2, "Coefficient of the bonus, or of its terms without a factor of their own.", ge=0)
     scale: Scale = "std"
     ddof: int = 1
     eps: float = 1e-6
 
     def __post_init__(self) -> None:
-        check_number("baseline", self.baseline)
-        if self.zero_when_all_correct is not None and not isinstance(self.zero_when_all_correct, bool):
-            raise TypeError(f"zero_when_all_correct must be True, False or None; got {self.zero_when_all_correct!r}")
-        check_choice("no_answer", self.no_answer, ("no_bonus", "own_class"))
+        named = bool(self.adv_estimator or self.bonus)
+        for name, alone, recommended in (("adv_estimator", "grpo", "maxrl"), ("bonus", "none", "batch")):
+            if getattr(self, name) == "":
+                object.__setattr__(self, name, alone if named else recommended)
+        for one in settings_of(self):
+            one.check()
         check_choice("scale", self.scale, ("std", "none"))
         check_choice("ddof", self.ddof, (0, 1))
         check_number("eps", self.eps, least=0)
@@ -94,51 +93,17 @@ class GroupRule:
     @cached_property
     def terms(self) -> tuple[Term, ...]:
         """The bonuses of the sum, each with its coefficient."""
-        methods = parse_bonus(self.bonus)
-        coefs = self.coef if isinstance(self.coef, Sequence) else [self.coef] * len(methods)
-        if len(coefs) != len(methods):
-            raise ValueError(
-                f"coef must be one number, or one for each method of bonus={self.bonus!r}, {len(methods)} in all; got "
-                f"{self.coef}"
-            )
-        rule, terms = self.zero_when_all_correct, []
-        for method, coef in zip(methods, coefs, strict=True):
-            bonus = BONUSES[method]
-            zeroed = method != "none" and (bonus.zero_when_all_correct if rule is None else rule)
-            terms.append(Term(bonus, check_number("coef", coef, least=0), zeroed))
-        return tuple(terms)
+        return parse_bonus(self.bonus, self.coef)
 
     @cached_property
     def estimator(self) -> Estimator:
-        """The function of `adv_estimator`, with its numbers, and the columns that it needs."""
+        """The function of `adv_estimator`, with its arguments, and the columns that it needs."""
         return parse_adv_estimator(self.adv_estimator)
 
     @property
     def may_refuse(self) -> bool:
         """Whether the estimator or a bonus may fail, so that a batch is counted only after they ran."""
-        return self.adv_estimator != "grpo" or not BUILT_IN.issuperset(parse_bonus(self.bonus))
-
-
-def parse_bonus(bonus: str) -> tuple[str, ...]:
-    """Return the methods of `bonus`, such as "ucb_con" or "ucb_con+batch"; of "module:function" the function.
-
-    Raises:
-        TypeError: `bonus` is no string.
-        ValueError: a method is unknown, occurs twice, or "none" is combined with another.
-    """
-    if not isinstance(bonus, str):
-        raise TypeError(f"bonus must be a str, such as 'batch' or 'none'; got {type(bonus).__name__}")
-    methods = tuple(part.rpartition(":")[2].strip() for part in bonus.split("+"))
-    for method in methods:
-        if method not in BONUSES:
-            known = ", ".join(map(repr, BONUSES))
-            raise ValueError(
-                f"bonus must be one of {known}, several joined by '+', or your own by register_bonus; got {bonus!r}"
-                f"{did_you_mean(method, BONUSES)}"
-            )
-    if len(set(methods)) != len(methods) or ("none" in methods and len(methods) > 1):
-        raise ValueError(f"bonus may name each method once, and 'none' only without others; got {bonus!r}")
-    return methods
+        return self.adv_estimator != "grpo" or not BUILT_IN.issuperset(term.name for term in self.terms)
 
 
 def group_advantages(
@@ -206,8 +171,6 @@ def group_advantages(
             successes=successes,
             distinct=distinct,
             batch=batch,
-            baseline=rule.baseline,
-            no_answer=rule.no_answer,
             scale=rule.scale,
             ddof=rule.ddof,
             eps=rule.eps,
@@ -227,19 +190,9 @@ def _estimate(groups: Groups, rule: GroupRule) -> Tensor:
 
 
 def _explore(groups: Groups, rule: GroupRule) -> Tensor:
-    """Return the sum over bonuses of `coef * signal`, with its rules for missing answers and all-correct groups."""
-    total_Bn = None
-    for term in rule.terms:
-        signal_Bn = term.bonus.function(groups)
-        check_shape_of(f"the result of bonus={rule.bonus!r}", signal_Bn, "outcome_keys", groups.outcome_keys)
-        bonus_Bn = signal_Bn.to(groups.rewards.dtype) * term.coef  # a new tensor, so the rest is in place
-        if rule.no_answer == "no_bonus" and not term.bonus.scores_no_answer:
-            bonus_Bn.masked_fill_(groups.outcome_keys == NO_ANSWER, 0.0)
-        if term.zero_when_all_correct:
-            bonus_Bn.masked_fill_(groups.correct.all(dim=1, keepdim=True), 0.0)
-        total_Bn = bonus_Bn if total_Bn is None else total_Bn.add_(bonus_Bn)
-    assert total_Bn is not None
-    return total_Bn
+    """Return the sum over bonuses of `coef * signal`."""
+    bonuses = [signal(groups, term) for term in rule.terms]
+    return torch.stack(bonuses).sum(dim=0) if len(bonuses) > 1 else (bonuses or [torch.zeros_like(groups.rewards)])[0]
 
 
 def check_results(rule: GroupRule, advantages: Tensor, bonuses: Tensor) -> None:

@@ -28,41 +28,23 @@ synchronise with the host. A group whose samples it cannot distinguish gets exac
 and `w_reinforce`.
 """
 
-import ast
-import inspect
 import math
-import re
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, Literal, NamedTuple, get_args
+from typing import Annotated, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from outcome_rl_kernels.advantages.groups import Groups
+from outcome_rl_kernels.advantages.methods import Range, above, arguments_of, at_least, parse
 from outcome_rl_kernels.checks import did_you_mean
 from outcome_rl_kernels.counts.table import NO_ANSWER
 from outcome_rl_kernels.registry import add_by_name
 
 AdvEstimator = Callable[..., Tensor]
 Need = Literal["rewards", "correct", "history"]
-
-
-class Range(NamedTuple):
-    """Numbers that an argument of an estimator takes, in its annotation: settings are checked when they are made."""
-
-    words: str
-    holds: Callable[[float], bool]
-
-
-def at_least(low: float) -> Range:
-    return Range(f">= {low:g}", lambda value: value >= low)
-
-
-def above(low: float) -> Range:
-    return Range(f"> {low:g}", lambda value: value > low)
 
 
 @dataclass(frozen=True)
@@ -110,56 +92,24 @@ def register_adv_estimator(
 
 
 def parse_adv_estimator(text: str) -> Estimator:
-    """Return an estimator such as "rloo", "pass_at_k(k=4)" or "module:function", its function with these numbers.
+    """Return an estimator such as "rloo", "pass_at_k(k=4)" or "module:function", its function with these arguments.
 
     Raises:
-        ValueError: there is no such estimator, or it does not take these numbers.
+        TypeError, ValueError: there is no such estimator, or it does not take these arguments.
     """
-    match = re.fullmatch(r"(?:[^():]+:)?\s*(\w+)\s*(?:\((.*)\))?\s*", text)
-    name, numbers = match.groups() if match else (text, None)
-    if name not in ADV_ESTIMATORS:
+    terms = parse("adv_estimator", text)
+    term = terms[0]
+    if len(terms) > 1 or term.factor is not None:
+        raise ValueError(f"adv_estimator must be one estimator, since they are not added; got {text!r}")
+    if term.name not in ADV_ESTIMATORS:
         raise ValueError(
             f"adv_estimator must be one of {', '.join(map(repr, ADV_ESTIMATORS))}, with numbers as in "
             f"'pass_at_k(k=4)', or your own by register_adv_estimator; got {text!r}"
-            f"{did_you_mean(name.casefold(), ADV_ESTIMATORS)}"
+            f"{did_you_mean(term.name.casefold(), ADV_ESTIMATORS)}"
         )
-    estimator = ADV_ESTIMATORS[name]
-    function = estimator.function
-    try:
-        call: Any = ast.parse(f"f({numbers or ''})", mode="eval").body
-        if not isinstance(call, ast.Call) or call.args:
-            raise ValueError("numbers are given by name, and estimators are not added")
-        given = {str(keyword.arg): _number(keyword.value) for keyword in call.keywords}
-        parameters = inspect.signature(function).bind(None, **given).signature.parameters
-    except (SyntaxError, TypeError, ValueError) as error:
-        takes = ", ".join(map(_in_words, list(inspect.signature(function).parameters.values())[1:]))
-        raise ValueError(f"adv_estimator {name!r} takes ({takes}); got {text!r}: {error}") from error
-    for number, value in given.items():
-        _check_number(name, number, value, parameters[number].annotation)
-    return replace(estimator, function=partial(function, **given)) if given else estimator
-
-
-def _check_number(estimator: str, name: str, value: float, annotation: Any) -> None:
-    """Check a number of an estimator by the annotation of the argument: `int`, and a `Range` inside `Annotated`."""
-    kind, *ranges = get_args(annotation) or (annotation,)
-    ranges = [one for one in ranges if isinstance(one, Range)]
-    if (kind is int and not isinstance(value, int)) or not all(one.holds(value) for one in ranges):
-        expected = " ".join(["an integer" if kind is int else "a number", *(one.words for one in ranges)])
-        raise ValueError(f"adv_estimator {estimator!r}: {name} must be {expected}; got {value}")
-
-
-def _in_words(number: inspect.Parameter) -> str:
-    """Return an argument of an estimator as one writes it, such as "k: int" or "alpha: float = 0.8"."""
-    kind = (get_args(number.annotation) or (number.annotation,))[0]
-    return str(number.replace(annotation=kind))
-
-
-def _number(node: ast.expr) -> float:
-    with suppress(ValueError):
-        value: object = ast.literal_eval(node)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return value
-    raise ValueError("not a number")
+    estimator = ADV_ESTIMATORS[term.name]
+    given = arguments_of("adv_estimator", term, estimator.function, {})
+    return replace(estimator, function=partial(estimator.function, **given)) if given else estimator
 
 
 def check_group_size(estimator: Estimator, n: int) -> None:

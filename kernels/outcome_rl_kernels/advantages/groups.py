@@ -2,12 +2,8 @@
 
 from typing import Literal, NamedTuple
 
-import torch
 from torch import Tensor
 
-from outcome_rl_kernels.counts.table import NO_ANSWER
-
-NoAnswerRule = Literal["no_bonus", "own_class"]
 Scale = Literal["std", "none"]
 
 
@@ -22,18 +18,9 @@ class Groups(NamedTuple):
     successes: Tensor | None = None  # (B, 1) int64, correct samples among them; None without counts
     distinct: Tensor | None = None  # (B, 1) int64, their different answers; None without counts
     batch: int = 0  # number of batches before this one
-    baseline: float = 0.5  # of `ucb_con`
-    no_answer: NoAnswerRule = "no_bonus"
     scale: Scale = "std"  # of `grpo`, and of estimators built on it
     ddof: int = 1
     eps: float = 1e-6
-
-    @property
-    def earns_bonus(self) -> Tensor:
-        """(B, n) bool: samples with an answer; all samples where "no answer" is a separate class."""
-        if self.no_answer == "own_class":
-            return torch.ones_like(self.outcome_keys, dtype=torch.bool)
-        return self.outcome_keys != NO_ANSWER
 
     @property
     def multiplicity(self) -> Tensor:

@@ -6,7 +6,7 @@ prompt may hold LaTeX.
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -16,12 +16,13 @@ import yaml  # type: ignore[import-untyped]
 
 from outcome_rl.grpo.config.presets import find_config, preset_names
 from outcome_rl.grpo.config.schema import TrainConfig
-from outcome_rl_kernels.settings import Setting, needing_user, settings_of, with_values, yaml_text
+from outcome_rl_kernels.settings import Setting, needing_user, nested, settings_of, with_values, yaml_text
 
 _METHOD = ("exploration.adv_estimator", "exploration.bonus")
 _MAX_VALUES = 100_000  # of a file
 
-# Settings and sections that were removed or renamed, under their dotted names -> what to write in their place.
+# Settings and sections that were removed or renamed, under their dotted names -> what to write in their place; of those
+# that still exist, in place of an old value.
 RETIRED: dict[str, str] = {
     "actor.ppo_micro_batch_size_per_gpu": "actor.ppo_max_token_len_per_gpu, the tokens of as many responses",
     "actor.use_dynamic_bsz": "nothing; passes are filled up to actor.ppo_max_token_len_per_gpu tokens",
@@ -31,6 +32,10 @@ RETIRED: dict[str, str] = {
     "data.train_max_samples": "a slice in data.train_files, such as problems.jsonl[:1000]",
     "data.val_max_samples": "a slice in data.val_files and data.test_files, such as problems.jsonl[:100]",
     "rollout.merge_adapters": "nothing; vLLM gets only the adapters unless model.dtype=float32",
+    "exploration.baseline": "an argument of the bonus, exploration.bonus=ucb_con(b0=1)",
+    "exploration.coef": "one number; a sum takes factors, as in exploration.bonus=0.1*ucb_con + 0.2*batch",
+    "exploration.no_answer": "an argument of the bonus, exploration.bonus=ucb_con(no_answer=own_class)",
+    "exploration.zero_when_all_correct": "an argument of the bonus, exploration.bonus=ucb(zero_when_all_correct=true)",
     "rollout.overlap": "nothing; a batch is sampled by the policy that it updates",
     "rollout.servers": "nothing; the engine is in the trainer's process, and verl or prime-rl use several machines",
     "rollout.tensor_model_parallel_size": "nothing; each process has its own engine, and verl or prime-rl shard one",
@@ -96,13 +101,14 @@ def _values(layers: Sequence[tuple[str, Mapping[str, Any]]], known: Mapping[str,
                 try:
                     values[key] = known[key].parse(value)
                 except (TypeError, ValueError) as error:
-                    raise ValueError(f"{origin}: {error}") from error
+                    instead = f"; instead: {RETIRED[key]}" if key in RETIRED else ""
+                    raise ValueError(f"{origin}: {error}{instead}") from error
     return values
 
 
 def to_yaml(config: TrainConfig) -> str:
     """Write the resolved configuration as YAML that `load_config` reads."""
-    content = asdict(config)
+    content = nested(config)
     escape = r"\x85" in repr(content)  # YAML reads this character as a line end
     return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=not escape))
 

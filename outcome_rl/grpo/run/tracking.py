@@ -9,13 +9,13 @@ numbers. WANDB_PROJECT and TRACKIO_PROJECT name the project; it is outcome_rl wi
 import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from outcome_rl.files.atomic import write_text
 from outcome_rl.grpo.config.schema import TrainConfig
+from outcome_rl_kernels.settings import nested
 
 ID_FILE = "tracking_id"
 PROJECT = "outcome_rl"
@@ -72,7 +72,7 @@ def _wandb(config: TrainConfig, last_step: int) -> Tracker:
         id=_tracking_id(config.run_dir),
         resume="allow",
         dir=str(config.run_dir),
-        config=asdict(config),
+        config=nested(config),
         allow_val_change=True,  # a continued run may change some settings
     )
     # Our own step: W&B's own can only grow, so it would drop the steps that a continued run repeats.
@@ -88,7 +88,7 @@ def _trackio(config: TrainConfig, last_step: int) -> Tracker:
         project=os.environ.get("TRACKIO_PROJECT", PROJECT),
         name=f"{config.trainer.experiment_name}-{_tracking_id(config.run_dir)}",  # its only identity
         resume="allow",
-        config=asdict(config),
+        config=nested(config),
         embed=False,
     )
     return Tracker(lambda values, step: run.log(dict(values), step=step), run.finish, "trackio")

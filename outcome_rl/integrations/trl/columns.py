@@ -53,7 +53,7 @@ class Columns(NamedTuple):
         if not golds and not is_decided:
             config.check_correctness(
                 fix=f"{has}. Name the column of the reference answer by answer_key, a reward function by "
-                "correct_reward, or change the setting, for a bonus by zero_when_all_correct=False"
+                "correct_reward, or change the setting, such as bonus='ucb_con(zero_when_all_correct=false)'"
             )
         if ids is None and beyond_prompt:
             raise ValueError(

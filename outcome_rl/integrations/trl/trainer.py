@@ -189,11 +189,9 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
                 f". Name a column of gold answers by answer_key ({', '.join(map(repr, self._column_names()))}), or a "
                 f"reward function by correct_reward ({names}); until then there is no pass@k"
             )
-        method = f"bonus={config.bonus} coef={config.coef} answer_mask_mode={config.answer_mask_mode}"
         return (
-            f"outcome-based exploration is {'on' if config.explores else 'off'}: adv_estimator={config.adv_estimator} "
-            f"{method if config.explores else 'bonus=none'}; question ids: {self._columns.id_source}; "
-            f"correctness: {judge}"
+            f"outcome-based exploration is {'on' if config.explores else 'off'}: {config.method}, answer_mask_mode="
+            f"{config.answer_mask_mode}; question ids: {self._columns.id_source}; correctness: {judge}"
         )
 
     def _check_settings(self) -> None:

@@ -141,8 +141,7 @@ def _around_load_checkpoint(trainer: Any, original: Callable[[], None]) -> None:
     setattr(trainer, _SAMPLER, SamplerCheck(advice, torch.bfloat16))  # of verl's actors and servers
     origin += _count_dropped_groups(trainer, explorer, id_key)
     print(
-        f"outcome_rl {__version__}: outcome-based exploration is on: adv_estimator={settings.adv_estimator} "
-        f"bonus={settings.bonus} coef={settings.coef} baseline={settings.baseline} "
+        f"outcome_rl {__version__}: outcome-based exploration is on: {settings.method}, "
         f"answer_mask_mode={settings.answer_mask_mode}; {origin}",
         flush=True,
     )

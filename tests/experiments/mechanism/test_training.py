@@ -24,7 +24,7 @@ from experiments.mechanism.training import (
 )
 from outcome_rl.toy.task import DialectTask
 from outcome_rl_kernels import Groups
-from outcome_rl_kernels.advantages.bonuses import BONUSES
+from outcome_rl_kernels.advantages.bonuses import parse_bonus, signal
 from outcome_rl_kernels.advantages.estimators import grpo
 
 TASK = DialectTask(4)
@@ -66,11 +66,11 @@ def test_advantages_and_bonuses_are_the_librarys(
     answers, counts, correct = (np.array([group[i] for group in drawn])[None] for i in range(3))
     keys = torch.from_numpy(answers[0] + 1)  # 0 is the library's key of no answer, which the tabular policy never gives
     rewards = torch.from_numpy(correct[0]).double()
-    given = Groups(rewards, rewards.bool(), keys, torch.from_numpy(counts[0]), baseline=baseline, eps=1e-6)
+    given = Groups(rewards, rewards.bool(), keys, torch.from_numpy(counts[0]), eps=1e-6)
     expected = torch.zeros_like(rewards)
     for name, coef in zip(SIGNALS, coefs, strict=True):
-        zeroed = rewards.bool().all(dim=1, keepdim=True) & BONUSES[name].zero_when_all_correct
-        expected += coef * BONUSES[name].function(given).masked_fill(zeroed, 0.0)
+        arguments = f"(b0={baseline!r})" if name == "ucb_con" else ""
+        expected += signal(given, parse_bonus(f"{coef!r}*{name}{arguments}", 1.0)[0])
     columns = {name: np.full((1, 1, 1), coef) for name, coef in zip(SIGNALS, coefs, strict=True)}
     found = bonuses(
         counts.astype(float), repeats_in_group(answers), correct.astype(bool), columns, np.full((1, 1, 1), baseline)

@@ -41,7 +41,7 @@ def test_the_model_chose_the_coefficients() -> None:
     doses = PREDICTIONS["doses"]
     for name in SUMS:
         score = {c: sum(doses[f"{name}, c = {c:g}"][f"final pass@{k}"] for k in (1, 32)) for c in grid.DOSES}
-        assert SUMS[name].coef == (max(score, key=score.get),)
+        assert SUMS[name].coef == max(score, key=score.get)
 
 
 def test_power_grows_with_effect_and_units() -> None:

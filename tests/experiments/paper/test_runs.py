@@ -232,9 +232,9 @@ def test_plans_fit_together(plan: Any) -> None:
 @pytest.mark.parametrize("method", ALL.values(), ids=ALL)
 def test_settings_of_every_method_are_valid(method: Any) -> None:
     config = load_config("toy", method.overrides("easy"))
-    assert config.exploration.bonus == method.bonus
-    assert config.exploration.baseline == (1.0 if method.baseline is None else method.baseline)
-    assert tuple(config.exploration.coef) == method.coef
+    b0 = 1.0 if method.b0 is None else method.b0
+    assert config.exploration.bonus == method.bonus.replace("ucb_con", f"ucb_con(b0={b0})")
+    assert config.exploration.coef == method.coef
 
 
 @pytest.mark.nightly

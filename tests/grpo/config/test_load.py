@@ -89,7 +89,7 @@ def test_sections_may_be_empty(tmp_path: Path) -> None:
         (
             "actor.clip_ratio_c=3",
             "actor.optim.betas=[0.8,0.9]",
-            "exploration.coef=[0.1,0.2]",
+            "exploration.coef=0.4",
             "exploration.bonus=ucb+batch",
         ),
         ("trainer.experiment_name=007", "data.id_key=null", "data.prompt_key=1e-4", "data.answer_key=2026-01-01"),
@@ -160,7 +160,7 @@ def test_keys_without_a_similar_one_list_the_sections() -> None:
 def test_a_retired_setting_is_refused_with_what_to_write_now(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(RETIRED, "actor.clipping", "actor.clip_ratio_low")
     with pytest.raises(ValueError, match=re.escape(name)) as refusal:
-        load(f"{name}=1")
+        load(f"{name}=[1, 2]")
     assert RETIRED[name] in str(refusal.value)
 
 

@@ -1,6 +1,5 @@
 """The presets: every number of the paper's text, the memory of GPUs, and a small run of each."""
 
-import functools
 import json
 import re
 from contextlib import closing
@@ -17,6 +16,7 @@ from outcome_rl.grpo.config.presets import preset_names
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.parts import build
 from outcome_rl.grpo.trainer import Trainer
+from outcome_rl_kernels.settings import settings_of
 
 # Each data set and model, with and without exploration; the other presets change their numbers.
 TRAINED = ["one-gpu", "paper/llama-3.1-8b-instruct-hard-grpo", "paper/qwen-2.5-7b-base-medium"]
@@ -66,7 +66,6 @@ EVERYWHERE = [
         "data.val_files",
         ["HuggingFaceH4/MATH-500@test", "HuggingFaceH4/aime_2024@train", "math-ai/aime25@test", "math-ai/amc23@test"],
     ),
-    ("3.2", "exploration.zero_when_all_correct", None),  # yes for UCB-Mean and UCB-Con alone
     ("figure 1", "trainer.total_training_steps", 700),
     ("figure 4", "trainer.test_freq", 20),
     ("figure 4", "rollout.val_kwargs.n", 32),
@@ -87,15 +86,12 @@ BY_DATA = {
     # The card of this copy: 7,500 training problems.
     "easy": [
         ("2.1", "data.train_files", ["jeggers/competition_math:original@train"]),
-        ("E", "exploration.baseline", 1.0),
     ],
     "medium": [
         ("2.1", "data.train_files", ["open-r1/DAPO-Math-17k-Processed:en@train[:3840]"]),
-        ("E", "exploration.baseline", 0.5),
     ],
     "hard": [
         ("2.1, B", "data.train_files", ["hard-easy.jsonl", "hard-medium.jsonl"]),
-        ("silent", "exploration.baseline", 0.5),
     ],
 }
 MASK = ("3.1", "exploration.answer_mask_mode", "policy")
@@ -104,8 +100,9 @@ VANILLA = [("2.2", "exploration.bonus", "none"), ("2.2", "exploration.adv_estima
 METHOD = {
     "sampling": [("2.2, figure 2", "rollout.n", 16), *VANILLA],
     "grpo": [("E", "rollout.n", 8), *VANILLA],
-    "": [("E", "rollout.n", 8), ("3.2", "exploration.bonus", "ucb_con"), MASK],
+    "": [("E", "rollout.n", 8), MASK],
 }
+BASELINES = {"easy": "1", "medium": "0.5", "hard": "0.5"}  # appendix E; silent on hard data
 
 
 def test_there_is_a_preset_for_each_experiment_of_the_paper() -> None:
@@ -124,11 +121,11 @@ def test_a_preset_has_every_number_of_the_paper(preset: str) -> None:
     name = preset.removeprefix("paper/")
     method = next((one for one in METHOD if one and name.endswith(f"-{one}")), "")
     model, _, data = name.removesuffix(f"-{method}").rpartition("-")
-    config = load_config(preset)
-    for section, setting, value in [*EVERYWHERE, *BY_MODEL[model], *BY_DATA[data], *METHOD[method]]:
-        found = functools.reduce(getattr, setting.split("."), config)
-        assert found == value, f"{preset}: {setting} must be {value!r} (paper, {section}); got {found!r}"
-    assert config.trainer.experiment_name == name
+    found = {one.name: one.value for one in settings_of(load_config(preset))}
+    bonus = [] if method else [("3.2, E", "exploration.bonus", f"ucb_con(b0={BASELINES[data]})")]
+    for section, setting, value in [*EVERYWHERE, *BY_MODEL[model], *BY_DATA[data], *METHOD[method], *bonus]:
+        assert found[setting] == value, f"{preset}: {setting} must be {value!r} (paper, {section})"
+    assert found["trainer.experiment_name"] == name
 
 
 def qwen(hidden: int, mlp: int, layers: int, heads: int, kv_heads: int) -> Qwen2Config:

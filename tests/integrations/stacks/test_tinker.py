@@ -58,7 +58,7 @@ def importance_sampling(model: Any, data: list[Datum]) -> torch.Tensor:
 @pytest.mark.parametrize("mode", ["policy", "bonus", "none"])
 def test_gradient_is_that_of_the_policy_loss(mode: str) -> None:
     """Tinker's `importance_sampling` is the sum of -ratio * advantage over the tokens."""
-    scored, prompts, sequences = batch(bonus="ucb_con+batch", coef=[0.2, 0.5], answer_mask_mode=mode)
+    scored, prompts, sequences = batch(bonus="0.2*ucb_con + 0.5*batch", answer_mask_mode=mode)
     found = training_data(scored, prompts, sequences, TOKENIZER)
     assert len(found) == 6
     model = AutoModelForCausalLM.from_pretrained(policy_dir()).double()

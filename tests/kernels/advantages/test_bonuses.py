@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from method_oracles import BASELINE, Group, signal
 
-from outcome_rl_kernels import Groups, OutcomeCounts, group_advantages, parse_bonus, register_bonus
+from outcome_rl_kernels import GroupRule, Groups, OutcomeCounts, group_advantages, register_bonus
 from outcome_rl_kernels.advantages import bonuses
 from outcome_rl_kernels.advantages.bonuses import BONUSES, raw_bonus
 
@@ -29,7 +29,7 @@ def test_raw_bonus_is_rounded_once(dtype: torch.dtype) -> None:
     assert ((found.double() - exact).abs() <= exact * torch.finfo(dtype).eps).all()
 
 
-METHODS = sorted(bonuses.BUILT_IN - {"none"})
+METHODS = sorted(bonuses.BUILT_IN)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, F64])
@@ -40,6 +40,10 @@ def test_sums_follow_the_table(dtype: torch.dtype, data: st.DataObject, methods:
     n, B = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 3))
     coefs = data.draw(st.lists(st.floats(0, 2), min_size=len(methods), max_size=len(methods)))
     zeroed, own_class = data.draw(st.sampled_from([None, True, False])), data.draw(st.booleans())
+    more = [] if zeroed is None else [f"zero_when_all_correct={str(zeroed).lower()}"]
+    more += ["no_answer=own_class"] if own_class else []
+    written = [", ".join([f"b0={BASELINE}", *more] if method == "ucb_con" else more) for method in methods]
+    terms = [f"{coef!r}*{method}({words})" for coef, method, words in zip(coefs, methods, written, strict=True)]
     table, known = OutcomeCounts(), Counter[tuple[int, int]]()
     column = st.lists(st.lists(st.integers(0, 3), min_size=n, max_size=n), min_size=B, max_size=B)
     for _ in range(3):
@@ -51,11 +55,7 @@ def test_sums_follow_the_table(dtype: torch.dtype, data: st.DataObject, methods:
             torch.tensor(outcomes),
             table,
             correct=torch.tensor(right),
-            bonus="+".join(methods),
-            coef=coefs,
-            baseline=BASELINE,
-            zero_when_all_correct=zeroed,
-            no_answer="own_class" if own_class else "no_bonus",
+            bonus=" + ".join(terms),
         )
         before = [[known[question, key] for key in row] for question, row in zip(questions, outcomes, strict=True)]
         assert found.counts.tolist() == before
@@ -88,15 +88,16 @@ def test_own_bonus_joins_a_sum_under_the_same_rules() -> None:
     def inverse_count(groups: Groups) -> torch.Tensor:
         return 1 / (1 + groups.counts)
 
-    assert parse_bonus("ucb + inverse_count") == ("ucb", "inverse_count")
+    assert [term.name for term in GroupRule(bonus="ucb + inverse_count").terms] == ["ucb", "inverse_count"]
     counts = OutcomeCounts()
-    options: dict[str, Any] = {"bonus": "inverse_count+batch", "coef": [0.5, 1.0]}
+    options: dict[str, Any] = {"bonus": "0.5*inverse_count + batch", "coef": 1.0}
     assert group_advantages(*ARGUMENTS, counts, **options).bonuses.tolist() == [[0.5, 0.5, 0.0]]
     assert group_advantages(*ARGUMENTS, counts, **options).bonuses.tolist() == [[0.25, 0.25, 0.0]]
-    own_class = group_advantages(*ARGUMENTS, counts, no_answer="own_class", update=False, **options)
+    options["bonus"] = "0.5*inverse_count(no_answer=own_class) + batch"
+    own_class = group_advantages(*ARGUMENTS, counts, update=False, **options)
     assert own_class.bonuses[0].tolist() == pytest.approx([1 / 6] * 3)
     with pytest.raises(ValueError, match="needs counts"):
-        group_advantages(*ARGUMENTS, **options)
+        group_advantages(*ARGUMENTS, bonus="inverse_count+batch")
     register_bonus("careless", needs_counts=False)(raw_bonus)
     with pytest.raises(ValueError, match="needs_counts=True"):
         group_advantages(*ARGUMENTS, bonus="careless")
@@ -155,7 +156,7 @@ def test_own_bonus_of_another_shape_or_that_fails_counts_nothing() -> None:
         raise ZeroDivisionError
 
     counts = OutcomeCounts()
-    with pytest.raises(ValueError, match=r"'ucb\+column'.* shape of outcome_keys, \(1, 3\); got \(1, 1\)"):
+    with pytest.raises(ValueError, match=r"'column'.* shape of outcome_keys, \(1, 3\); got \(1, 1\)"):
         group_advantages(*ARGUMENTS, counts, bonus="ucb+column")
     with pytest.raises(ZeroDivisionError):
         group_advantages(*ARGUMENTS, counts, bonus="failing")
