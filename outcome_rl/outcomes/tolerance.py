@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from outcome_rl.outcomes.canonical.spellings import respelled
+from outcome_rl.outcomes.canonical.units import Readings, readings_of
 from outcome_rl.outcomes.guard import total
 from outcome_rl.outcomes.keys import MAX_ANSWER_CHARS, canonical_text, plain_text, real_number
 
@@ -29,69 +30,19 @@ QUALIFIER = re.compile(
 )
 """Words that restrict, compare, scale or change the number beside them: `5 dozen` and `5 or more` are not 5."""
 
-# Dimension, size, names of the unit. A name in two lines has two readings: `5 cents` are of a dollar or of a euro.
-_TABLE = """
-length 1e-9 nm nanometer nanometre
-length 0.001 mm millimeter millimetre 毫米
-length 0.01 cm centimeter centimetre 厘米
-length 0.1 dm decimeter decimetre 分米
-length 1 m meter metre 米
-length 1000 km kilometer kilometre 千米 公里
-length 0.0254 in inch
-length 0.3048 ft foot feet
-length 0.9144 yd yard
-length 1609.344 mi mile
-time 0.001 ms millisecond
-time 1 s sec second 秒
-time 60 min minute 分 分钟 分鐘 분
-time 3600 h hr hour 小时 小時 时间 時間 시간
-time 86400 day 天 日 일
-time 604800 week 周 星期
-months 1 month 月
-months 12 yr year 年
-mass 0.001 mg milligram 毫克
-mass 1 g gram 克
-mass 1000 kg kilogram 千克 公斤
-mass 1000000 t tonne 吨
-mass 28.349523125 oz ounce
-mass 453.59237 lb pound
-volume 0.001 ml mL milliliter millilitre 毫升
-volume 1 l L liter litre 升
-dollars 0.01 cent ¢
-dollars 1 dollar $ USD 美元
-euros 0.01 cent
-euros 1 euro € EUR 欧元
-sterling 1 pound £ GBP 英镑
-rupees 1 rupee ₹ Rs INR
-yuan 1 yuan ¥ 元 块 CNY RMB
-yen 1 yen ¥ 円 日元 JPY
-energy 1 J joule
-energy 1000 kJ
-energy 4184 kcal
-energy 1.602176634e-19 eV
-"""
-_UNITS: dict[str, list[tuple[str, Fraction]]] = {}
-for _dimension, _size, *_names in map(str.split, _TABLE.strip().splitlines()):
-    for _name in _names:
-        _UNITS.setdefault(_name, []).append((_dimension, Fraction(_size)))
-_NAMES = "|".join(map(re.escape, sorted(_UNITS, key=len, reverse=True)))
-_FACTOR = re.compile(rf"(square|sq|cubic|cu|平方|立方)?({_NAMES})(?:e?s|\.)?([²³])?")
-_EXPONENTS = {"square": 2, "sq": 2, "平方": 2, "²": 2, "cubic": 3, "cu": 3, "立方": 3, "³": 3}
 _NEUTRAL = re.compile(r"(?:square|cubic|sq\.?|cu\.?)?units?[²³]?|(?:平方|立方)?单位")
 
 _DELIMITERS, _DOLLARS = re.compile(r"\\[()\[\]]"), re.compile(r"(?<!\\)\$")
 _SPACES = re.compile(r"(?:\\[ ,;:!]|~|\s|\\q?quad(?![A-Za-z]))+")
 _TEXT = re.compile(r"\\(?:text(?:bf|it|rm)?|mathrm|mbox) *\{([^{}]*)\}")
 _DEGREES = re.compile(r"\^ *\{? *\\circ *\}?|°|\\degrees?(?![A-Za-z])")
-_POWER = re.compile(r"(?<=[^\W\d_]) *\^ *\{?([23])\}?")
+_POWER = re.compile(r"(?<=[^\W\d_]) *\^ *(?:\{ *([-−]?[1-9]) *\}|([-−]?[1-9]))")
+_RAISED = str.maketrans("-−123456789", "⁻⁻¹²³⁴⁵⁶⁷⁸⁹")
 _PREFIX = re.compile(
     r"(-?) *(\\?[$€£¥₹₩₽]|\\(?:euro|pounds|yen)(?![A-Za-z])|Rs\.?|USD|EUR|GBP|INR|CNY|RMB|JPY) *(?=[\d.])"
 )
 _ORDINAL = re.compile(r"(?:st|nd|rd|th)\W*$")
 _PLURAL = re.compile(r"(?<=ch)es\b|(?<=[a-z]{2})s\b")
-
-Readings = frozenset[tuple[str, Fraction]]
-"""What a quantity may be: its dimension, such as `length^2` or `mass/volume`, and its size in base units."""
 
 
 class Quantity(NamedTuple):
@@ -109,7 +60,7 @@ def quantity(answer: str) -> Quantity | None:
     if prefix is not None:
         text = f"{prefix[1]}{text[prefix.end() :]}"
     end = len(text)
-    while end and (text[end - 1].isalpha() or text[end - 1] in " /.·²³-%$€£¥¢₹₩₽°()"):
+    while end and (text[end - 1].isalpha() or text[end - 1] in " /.·⋅*⁻¹²³⁴⁵⁶-%$€£¥¢₹₩₽°()"):
         end -= 1
     command = re.match("[A-Za-z]+", text[end:]) if text[:end].endswith("\\") else None  # `\pi` is no unit
     end += len(command[0]) if command else len(text[end:]) - len(text[end:].lstrip(")"))
@@ -128,7 +79,7 @@ def _without_markup(answer: str) -> str:
     if len(_DOLLARS.findall(text)) % 2 == 0:
         text = _DOLLARS.sub("", text)  # they delimit a formula
     text = _DEGREES.sub(" degree ", _TEXT.sub(r" \1 ", text))
-    text = _POWER.sub(lambda power: "²³"[int(power[1]) - 2], text)
+    text = _POWER.sub(lambda power: (power[1] or power[2]).translate(_RAISED), text.replace(r"\cdot", "·"))
     return _SPACES.sub(" ", text.replace("￥", "¥").replace(r"\%", "%")).strip(" .")
 
 
@@ -138,24 +89,6 @@ def _is_unit(unit: str) -> bool:
         return True
     is_word = sum(map(str.isalpha, unit)) > 2 or not unit.isascii()
     return is_word and QUALIFIER.search(unit.casefold()) is None
-
-
-@lru_cache(maxsize=1 << 12)
-def readings_of(unit: str) -> Readings:
-    """Return dimension and size of a known unit such as `km/h` or `square cm`; nothing for any other."""
-    name = re.sub(r" per ", "/", {"mph": "mile/hour", "°": "degree", "%": "percent"}.get(unit, unit))
-    found: set[tuple[str, Fraction]] = {("", Fraction(1))}
-    for i, part in enumerate(name.split("/")):
-        factor = _FACTOR.fullmatch(re.sub(r"[ .](?=.)", "", part.strip()))
-        if factor is None:
-            return frozenset()
-        exponent = (_EXPONENTS.get(factor[1]) or _EXPONENTS.get(factor[3]) or 1) * (-1 if i else 1)
-        found = {
-            (f"{dimension}*{kind}^{exponent}", size * one**exponent)
-            for dimension, size in found
-            for kind, one in _UNITS[factor[2]]
-        }
-    return frozenset(found)
 
 
 @lru_cache(maxsize=1 << 13)

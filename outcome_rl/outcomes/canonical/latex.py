@@ -157,8 +157,7 @@ def unwrap_text(text: str) -> str:
     return _TEXT_GROUP.sub(content, text)
 
 
-# Closed lists: dropping any word would also drop "million" and "p.m.". Letters that are variables as often, such as
-# m, mg and ml, are a unit in text mode only.
+# Closed lists: dropping any word would also drop "million" and "p.m.". In text mode all of `units.txt` is a unit.
 UNIT_WORDS = (
     r"mph|km/hr?|miles(?: ?per ?|/)hour"
     r"|(?:(?:square|cubic|sq\.?|cu\.?) ?)?(?:units?|inch(?:es)?|feet|foot|ft|yards?|miles?"
@@ -166,12 +165,6 @@ UNIT_WORDS = (
     r"|(?:milli|kilo)?grams?|kg|pounds?|lbs?|ounces?|oz"
     r"|(?:milli)?lit(?:er|re)s?|gallons?|hours?|hrs?|minutes?|mins?|seconds?|secs?|days?|weeks?|months?|years?"
 )
-_UNIT_IN_TEXT = (
-    rf"(?:{UNIT_WORDS}|[mgsLhJNW]|m[glLsACV]|in|yd|mi|dm|nm|ha|tons?|tonnes?|acres?|hectares?|m?mol|moles?|[kMG]?Hz|[kM]?Pa|k[JWN]|k?V"
-    r"|eV|k?cal|newtons?|joules?|watts?|volts?|amp(?:ere)?s?|coulombs?|milliseconds?|nanomet(?:er|re)s?"
-    r"|euros?|yuan|rupees?)"
-)
-UNIT_WORDS_IN_TEXT = rf"(?:{_UNIT_IN_TEXT}(?: ?(?:/|per) ?{_UNIT_IN_TEXT})?)"
 _COUNTERS = """
 元 块 円 美元 欧元 日元 英镑 个 個 人 名 只 隻 本 件 支 枚 张 張 棵 条 頭 头 匹 台 辆
 冊 册 颗 粒 株 户 篇 封 袋 瓶 箱 包

@@ -5,7 +5,8 @@ import unicodedata
 from collections.abc import Collection, Container, Iterator, Sequence
 from typing import NamedTuple
 
-from outcome_rl.outcomes.canonical.latex import COUNTER, UNIT_WORDS, UNIT_WORDS_IN_TEXT
+from outcome_rl.outcomes.canonical.latex import COUNTER, UNIT_WORDS
+from outcome_rl.outcomes.canonical.units import readings_of
 
 MAX_TOKENS = 400
 MAX_DEPTH = 24
@@ -65,10 +66,9 @@ _COMMANDS |= {"λ": r"\lambda", "Ω": r"\Omega", "Σ": r"\Sigma"}
 _COMMANDS |= {"<=": r"\leq", ">=": r"\geq", "≈": r"\approx"}
 
 _TH = "(?:st|nd|rd|th)"
-_UNIT = rf"\\text\{{ ?(?:{UNIT_WORDS_IN_TEXT}|{COUNTER})\.? ?\}}"
 _TOKEN = re.compile(
     rf"(?P<unit>(?:(?<=[0-9}}])(?:{UNIT_WORDS})(?![A-Za-z]|\^?[0-9]?\()"
-    rf"|(?:(?<=[0-9}})])|(?<=\\pi)|(?<=\\pi )){_UNIT}(?:/{_UNIT})?|(?<=[0-9}}]){COUNTER}(?![^,;]))(?:\^[23])?"
+    rf"|(?<=[0-9}}]){COUNTER}(?![^,;]))(?:\^[23])?"
     rf"|(?<=[0-9])(?:(?<=1)st|(?<=2)nd|(?<=3)rd|th|\^(?:{_TH}|\{{{_TH}\}}|\{{?\\text\{{ ?{_TH} ?\}}\}}?))(?![A-Za-z]))"
     r"|\\text\{(?P<text>[^{}]*)\}"
     r"|\\(?P<command>[A-Za-z]+) ?"
@@ -84,6 +84,9 @@ _TOKEN = re.compile(
     r"|(?P<symbol>.)",
     re.DOTALL,
 )
+_BEFORE_UNIT = re.compile(r"(?:[0-9})]|\\pi ?)\Z")
+_TEXT = re.compile(r"\\text\{ ?([^{}\\]{1,30}?)\.? ?\}(\^-?[1-9](?![0-9])|\^\{-?[1-9]\})?")
+_UNIT = re.compile(rf"(?:square |cubic )?units?|{UNIT_WORDS}|{COUNTER}")
 _LETTER_IN_TEXT = re.compile(r"\(?([A-Za-z])\)?")  # a variable, or a choice: `\text{(B)}`
 # All groups between bare commas are thousands, or none is: `54,108,12` is a list; `3 125/250` is a mixed number.
 _THOUSANDS = re.compile(
@@ -110,6 +113,10 @@ def tokenize(plain: str) -> list[Token]:
             tokens.append(Token("number", re.sub("[ ,]", "", thousands[0])))
             position = thousands.end()
             continue
+        if (unit_end := _end_of_unit(plain, position)) > position:
+            tokens.append(Token("unit", plain[position:unit_end]))
+            position = unit_end
+            continue
         match = _TOKEN.match(plain, position)
         assert match is not None  # the last alternative takes any character
         token, end = _token(match), match.end()
@@ -124,6 +131,23 @@ def tokenize(plain: str) -> list[Token]:
         if nesting > MAX_DEPTH:
             raise TooLarge(f"brackets nested deeper than {MAX_DEPTH}")
     return tokens
+
+
+def _end_of_unit(plain: str, start: int) -> int:
+    """Return where a unit in text ends that stands behind a quantity, `\\text{km}/\\text{h}^2`; `start` without one."""
+    if not plain.startswith(r"\text{", start) or not _BEFORE_UNIT.search(plain[max(0, start - 4) : start]):
+        return start
+    unit, end, at = "", start, start
+    while text := _TEXT.match(plain, at):
+        unit += text[1] + (text[2] or "")
+        if not (readings_of(unit) or _UNIT.fullmatch(unit)) or text[0] == r"\text{K}":  # `5\text{K}` is 5000, too
+            break
+        end = at = text.end()
+        for joint, sign in (("/", "/"), (r"\cdot ", "·"), (r"\cdot", "·"), ("", "·")):
+            if plain.startswith(joint + r"\text{", at):
+                unit, at = unit + sign, at + len(joint)
+                break
+    return end
 
 
 def _token(match: re.Match[str]) -> Token:

@@ -10,6 +10,7 @@ from itertools import pairwise
 
 from outcome_rl.outcomes.canonical.choices import label_of_choice
 from outcome_rl.outcomes.canonical.latex import UNIT_WORDS
+from outcome_rl.outcomes.canonical.units import readings_of
 from outcome_rl.outcomes.extraction import announcements as words
 from outcome_rl.outcomes.extraction.answer import DIGIT, FORMULA, NAME, answer_at, sentence_ends
 from outcome_rl.outcomes.outcome import Outcome
@@ -68,9 +69,8 @@ _FUNCTION = re.compile(
     r"(?i)\b(?:(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?|log|ln|lg|exp|sqrt|max|min|gcd|lcm|det|mod|pi|frac|cdot|times)\b"
 )
 _WORDS = re.compile(r"(?<![A-Za-z\\])[^\W\d_]{2,}")
-_PER_TIME = "(?: per (?:hour|minute|second|day|week|month|year))?"
-_UNIT = re.compile(rf"\s?(?:{UNIT_WORDS})(?![A-Za-z]){_PER_TIME}(?:\^?[23²³])?")
-_SIGN_OF_UNIT = re.compile(r"\s[A-Za-zµμΩ°]{0,3}[A-ZµμΩ°/^·²³]")  # `kHz`, `rad/s`: no noun
+_UNIT = re.compile(rf"\s?(?:{UNIT_WORDS})(?![A-Za-z])(?:\^?[23²³])?")
+_WORDS_BEHIND = re.compile(r"(?:\s?[^\s,;:()（）]{1,20}(?: (?!in\b)[^\s,;:()（）]{1,20}){0,3})?")
 _LABELLED = re.compile(NAME)
 
 # Formulas that are one answer, up to the end of the sentence: `$x = 1$ and $y = 2$.`
@@ -142,15 +142,23 @@ def quantity_of(text: str, start: int, end: int) -> tuple[int, int] | None:
     is_part = _PART_OF.search(before) and not _MEASURE.search(before)
     if UNSETTLED.search(before) or is_part or _FUNCTION.search(before):
         return None
-    unit = _UNIT.match(text, span[1], end)
-    stop = unit.end() if unit else span[1]
-    if (
-        changed_behind(text, stop, end)
-        or not (stop == end or text[stop] in " ,;.)(（：:—–" or text[stop] >= "\u3040")
-        or _SIGN_OF_UNIT.match(text, stop, end)
-    ):
+    stop = _end_of_unit(text, span[1], end)
+    if changed_behind(text, stop, end) or not (stop == end or text[stop] in " ,;.)(（：:—–" or text[stop] >= "\u3040"):
         return None
     return start if _LABELLED.fullmatch(before) else span[0], stop
+
+
+def _end_of_unit(text: str, at: int, end: int) -> int:
+    """Return where the known unit behind a number ends, such as `miles per hour`; `at` without one."""
+    found = _WORDS_BEHIND.match(text, at, end)
+    words = found[0].rstrip(".") if found else ""
+    while words.strip():
+        stop = at + len(words)
+        if readings_of(words) and (len(words.strip()) > 1 or not text[stop:end].strip(" .")):
+            return stop
+        words = words.rpartition(" ")[0]
+    unit = _UNIT.match(text, at, end)
+    return unit.end() if unit else at
 
 
 def changed_behind(text: str, start: int, end: int) -> bool:

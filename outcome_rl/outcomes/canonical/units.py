@@ -1,0 +1,89 @@
+"""Units of measurement and currencies, with dimension and size, from one table (`units.txt`)."""
+
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+from functools import cache, lru_cache
+from importlib.resources import files
+
+Dimensions = tuple[tuple[str, int], ...]
+Readings = frozenset[tuple[str, Fraction]]
+"""What a unit may be: its dimension, such as `L2*T-1`, and its size in base units."""
+
+_Reading = tuple[Dimensions, Fraction]
+
+_PREFIXES = dict(zip("QRYZEPTGMkhdcmunpfazyrq", (*range(30, 2, -3), 2, -1, -2, -3, *range(-6, -31, -3)), strict=True))
+_PREFIXES |= {"": 0, "da": 1, "µ": -6, "μ": -6}
+_PREFIX_NAMES = {"tera": 12, "giga": 9, "mega": 6, "kilo": 3, "hecto": 2, "deci": -1, "centi": -2, "milli": -3}
+_PREFIX_NAMES |= {"micro": -6, "nano": -9, "pico": -12, "": 0}
+_DIMENSION = re.compile(r"([A-Za-z]+)(-?[0-9]+)?")
+_POWERS = {"square": 2, "sq": 2, "平方": 2, "cubic": 3, "cu": 3, "立方": 3}
+_RAISED = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹−", "-0123456789-")
+
+
+@cache
+def _table() -> Mapping[str, tuple[_Reading, ...]]:
+    """Return what each name of a unit may be."""
+    table: dict[str, list[_Reading]] = {}
+    for line in files(__package__).joinpath("units.txt").read_text("utf-8").splitlines():
+        if line.startswith("#"):
+            continue
+        head, _, names = line.removeprefix("* ").partition(";")
+        size, dimension, *symbols = head.split()
+        dimensions = tuple((name, int(power or 1)) for name, power in _DIMENSION.findall(dimension))
+        for prefixes, words in ((_PREFIXES, symbols), (_PREFIX_NAMES, names.split())):
+            for prefix, power in prefixes.items() if line.startswith("*") else (("", 0),):
+                for word in words:
+                    table.setdefault(prefix + word, []).append((dimensions, Fraction(size) * Fraction(10) ** power))
+    return {name: tuple(readings) for name, readings in table.items()}
+
+
+_FACTOR = re.compile(
+    r"(square|sq\.?|cubic|cu\.?|平方|立方)? ?((?:(?![0-9^⁻⁰¹²³⁴-⁹−./*·⋅ ]).)+?)\.?"
+    r"(?:\^?[{(]?([-−]?[1-9]|⁻?[¹²³⁴-⁹])[})]?)?"
+)
+
+
+@lru_cache(maxsize=1 << 12)
+def readings_of(unit: str) -> Readings:
+    """Return dimension and size of a unit such as `km/h`, `N·m`, `square cm` or `m s^{-2}`; nothing for other texts."""
+    unit = re.sub(r"\\mu\s*(?=[A-Za-z])", "µ", re.sub(r"\bper ", "/", unit).replace(r"\Omega", "Ω"))
+    unit = unit.replace(" /", "/").strip()
+    if len(unit) > 40 or unit.count("/") > 2:
+        return frozenset()
+    found: set[_Reading] = {((), Fraction(1))}
+    for i, part in enumerate(re.sub(r"[()]", "", unit).split("/")):
+        names = _parts(part.strip()) if part.strip() else ()
+        for name in names:
+            factor = _FACTOR.fullmatch(name)
+            readings = factor and _named(factor[2])
+            if not factor or not readings:
+                return frozenset()
+            power = int(factor[3].translate(_RAISED)) if factor[3] else _POWERS.get((factor[1] or "").rstrip("."), 1)
+            power *= -1 if i else 1
+            found = {_times(one, other, power) for one in found for other in readings}
+    return frozenset(
+        ("*".join(f"{name}{power}" for name, power in dims if power), size) for dims, size in found if dims
+    )
+
+
+def _parts(product: str) -> list[str]:
+    """Split a product of units; `square cm` and one name of two words are one part."""
+    return re.split(r" ?[·⋅*] ?|(?<!square)(?<!sq)(?<!sq\.)(?<!cubic)(?<!cu)(?<!cu\.) |(?<=[0-9])\.(?=[a-z])", product)
+
+
+def _named(name: str) -> tuple[_Reading, ...]:
+    """Return what a name may be, in the singular or the plural, with a capital or without."""
+    table = _table()
+    for word in (name, name.lower() if len(name) > 3 else name):
+        for singular in (word, word.removesuffix("s") if len(word) > 2 else word, word.removesuffix("es")):
+            if singular in table and (singular == word or len(singular) > 1):
+                return table[singular]
+    return ()
+
+
+def _times(one: _Reading, other: _Reading, power: int) -> _Reading:
+    powers = dict(one[0])
+    for name, exponent in other[0]:
+        powers[name] = powers.get(name, 0) + exponent * power
+    return tuple(sorted(powers.items())), one[1] * other[1] ** power
