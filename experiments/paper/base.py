@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from experiments.lab.hard_set import find_hard
 from experiments.paper.plan import POLICIES, SHIPPED, Cell, Plan
 from outcome_rl.analyze import classify_samples
-from outcome_rl.files.atomic import atomic_file
 from outcome_rl.files.jsonl import read_rows, write_rows
 from outcome_rl.files.samples import read_sample_file
 from outcome_rl.grpo.config.schema import SamplingConfig
@@ -27,6 +26,7 @@ from outcome_rl.terminal.progress import only_our_progress
 from outcome_rl.tools.sample import Sampler, open_sampler, sampling_config
 from outcome_rl.toy import DialectTask
 from outcome_rl.toy.task import MEDIUM, Split
+from outcome_rl_kernels.whole_files import whole_file
 
 
 class Samples(NamedTuple):
@@ -123,8 +123,8 @@ class Base:
                 sampler.fill(folder / "samples.jsonl", prompts, SamplingConfig(n=count), "base policy", _ignore)
                 outcomes, _ = classify_samples(matcher, read_sample_file(folder / "samples.jsonl").questions)
             keys, correct = zip(*outcomes, strict=True)
-            with atomic_file(path) as scratch:
-                np.savez_compressed(scratch, keys=np.stack(keys), correct=np.stack(correct))
+            with whole_file(path) as file:
+                np.savez_compressed(file, keys=np.stack(keys), correct=np.stack(correct))
         with np.load(path) as stored:
             return Samples(stored["keys"], stored["correct"])
 

@@ -8,7 +8,6 @@ from typing import Any, TypedDict
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.exploration.older import read_again
 from outcome_rl.exploration.reading import Facts
-from outcome_rl.files.atomic import atomic_file
 from outcome_rl.outcomes.keys import NO_ANSWER
 from outcome_rl.outcomes.kinds import OutcomeKind
 from outcome_rl.questions import question_key
@@ -16,6 +15,7 @@ from outcome_rl.user_functions import describe
 from outcome_rl_kernels.counts.snapshot import check_entries, check_rule, read_snapshot, snapshot
 from outcome_rl_kernels.counts.table import CountEntries
 from outcome_rl_kernels.settings import check_types, needing_user, values_of
+from outcome_rl_kernels.whole_files import whole_file
 
 STATE_FILE = "explorer.safetensors"  # the counts, and all else as JSON attached to them
 FIX = "Continue from another checkpoint, or start with new counts"
@@ -82,8 +82,8 @@ def write_state(folder: Path, config: ExplorationConfig, state: dict[str, Any]) 
     }
     content = json.dumps({"format": _FORMAT, "config": settings, **rest}, sort_keys=True)
     data = snapshot(entries, counts["rule"], content.encode())
-    with atomic_file(folder / STATE_FILE) as scratch:
-        scratch.write_bytes(data)
+    with whole_file(folder / STATE_FILE) as file:
+        file.write(data)
 
 
 def read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:

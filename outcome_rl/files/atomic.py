@@ -1,62 +1,16 @@
-"""Files that are complete or absent: atomic writes of files and folders, and their digests.
+"""Files and folders that are complete or absent, and their digests; a file is written by the kernels' `whole_file`."""
 
-Contents are written under a scratch name in the same folder, forced to disk, and then renamed, so that a kill, a full
-disk or a power failure leaves the old contents or the new ones. (The kernels' count snapshots do the same in
-`counts/snapshot.py`: that package does not know this one, and loads torch, which `outcome-rl --help` does not.)
-"""
-
-import errno
-import glob
 import hashlib
 import json
 import os
-import re
-import shutil
-import socket
-import stat
-import tempfile
-import threading
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from functools import lru_cache
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from outcome_rl_kernels.whole_files import SCRATCH, force, force_folder, remove, scratch_name, whole_file
+
 MANIFEST = "MANIFEST"
-_SCRATCH = ".unfinished-"
-_DIRECT = re.compile(r"/dev/(?:stdout|stderr|fd/.*)|/proc/.*")
-_ABANDONED_S = 86_400.0
-
-
-@contextmanager
-def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a scratch path to write; at the end it replaces `path`. After an error `path` is as it was.
-
-    Missing parent folders are created. The scratch name has the suffix of `path`, and differs between processes and
-    threads, so that several may write the same file. A symbolic link stays one. A device, a pipe or an open file, such
-    as `/dev/stdout`, gets the contents appended.
-    """
-    path = Path(path)
-    kind = stat.S_IFMT(path.stat().st_mode) if path.exists() else stat.S_IFREG
-    if _DIRECT.fullmatch(str(path)) or kind not in (stat.S_IFREG, stat.S_IFDIR):
-        with tempfile.TemporaryDirectory() as folder:
-            yield (scratch := Path(folder) / path.name)
-            with scratch.open("rb") as source, path.open("ab") as target:  # what is open keeps what it holds
-                shutil.copyfileobj(source, target)
-        return
-    if kind == stat.S_IFDIR:
-        raise IsADirectoryError(errno.EISDIR, "is a folder; name a file", str(path))
-    path = Path(os.path.realpath(path))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = _scratch(path)
-    try:
-        yield scratch
-        _sync(scratch)
-        os.replace(scratch, path)
-        _sync(path.parent)
-    finally:
-        scratch.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -69,63 +23,20 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
         FileExistsError: `path` exists.
     """
     path = Path(path)
-    if path.exists():
+    if os.path.lexists(path):  # also a link to nothing, which would be followed
         raise FileExistsError(f"{path} exists, and nothing is overwritten; remove it or choose another folder")
-    path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = _scratch(path)
-    _remove(scratch)
-    scratch.mkdir()
-    try:
+    with scratch_name(path) as scratch:
+        scratch.mkdir()
         yield scratch
         for inner in [*_inside(scratch), scratch]:
-            _sync(inner)
+            if inner.is_dir():
+                force_folder(inner)
+            else:
+                with inner.open("rb") as file:
+                    force(file.fileno(), inner)
         scratch.rename(path)
-        _sync(path.parent)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)  # it exists after an error
-
-
-def _scratch(path: Path) -> Path:
-    """Return a name next to a path, of this thread only; remove what processes that are gone have left.
-
-    The name has a digest of the whole name and only the end of it, because a name may be as long as the system allows.
-    """
-    name = f"{_digest(path.name)}-{path.name[-30:]}"
-    for leftover in path.parent.glob(f"{_SCRATCH}*-{glob.escape(name)}"):
-        place, _, owner = leftover.name.removeprefix(_SCRATCH).partition("-")
-        with suppress(OSError, ValueError):  # another process removes it, too
-            if _is_abandoned(leftover, place, int(owner.partition("-")[0])):
-                _remove(leftover)
-    return path.with_name(f"{_SCRATCH}{_place()}-{os.getpid()}-{threading.get_native_id()}-{name}")
-
-
-def _is_abandoned(leftover: Path, place: str, pid: int) -> bool:
-    """Return whether the process that wrote a scratch file is gone; another machine's is after a day."""
-    if place == _place():
-        return not _is_running(pid)
-    return time.time() - leftover.lstat().st_mtime > _ABANDONED_S
-
-
-@lru_cache(maxsize=1)
-def _place() -> str:
-    """Return a name of this machine or container: another one numbers its processes anew."""
-    processes = os.readlink("/proc/self/ns/pid") if os.path.exists("/proc/self/ns/pid") else ""
-    return _digest(f"{socket.gethostname()} {processes}")
-
-
-def _digest(text: str) -> str:
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        pass
-    return True
+        force_folder(path.parent)
 
 
 def seal_folder(folder: Path) -> None:
@@ -231,21 +142,20 @@ def is_missing_folder(name: str) -> bool:
 
 def remove_folder(path: Path) -> None:
     """Delete a folder so that a kill cannot leave half of it under its name."""
-    doomed = path.with_name(f"{_SCRATCH}{path.name}")
-    path.rename(doomed)
-    shutil.rmtree(doomed)
+    with scratch_name(path) as doomed:
+        path.rename(doomed)
 
 
 def remove_unfinished(folder: Path) -> None:
     """Delete the remains of killed processes in a folder; no other process may write there."""
-    for leftover in folder.glob(f"{_SCRATCH}*"):
-        _remove(leftover)
+    for leftover in folder.glob(f"{SCRATCH}*"):
+        remove(leftover)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Write a UTF-8 file atomically."""
-    with atomic_file(path) as scratch:
-        scratch.write_text(text, encoding="utf-8")
+    with whole_file(path) as file:
+        file.write(text.encode())
 
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
@@ -256,19 +166,3 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(path: Path) -> None:
-    """Force a file or folder to disk, so that a rename never arrives before the contents that it names."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

@@ -4,15 +4,15 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from outcome_rl.files.atomic import atomic_file
+from outcome_rl_kernels.whole_files import open_to_append, whole_file
 
 
 def write_rows(path: str | os.PathLike[str], rows: Iterable[Any]) -> None:
     """Write a JSONL file, one value per line, atomically."""
-    with atomic_file(path) as scratch, scratch.open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(row) + "\n" for row in rows)
+    with whole_file(path) as file:
+        file.writelines(json.dumps(row).encode() + b"\n" for row in rows)
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -39,8 +39,13 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
                 yield row
 
 
-def drop_partial_row(path: Path) -> None:
-    """Remove a last line without its line end, which a kill cut short, so that rows can be appended."""
-    if path.exists():
-        with path.open("rb+") as file:
-            file.truncate(sum(len(line) for line in file if line.endswith(b"\n")))
+def append_rows(path: Path) -> BinaryIO:
+    """Open a file to append rows to it, without a last line that a kill cut short.
+
+    Raises:
+        OSError: as for `open_to_append`.
+    """
+    file = open_to_append(path)
+    file.seek(0)
+    file.truncate(sum(len(line) for line in file if line.endswith(b"\n")))
+    return file

@@ -14,6 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, MaxNLocator, StrMethodFormatter
 
+from outcome_rl_kernels.whole_files import whole_file
+
 PALETTE = ("#1f8bb8", "#d9576a", "#d9942f", "#55a86f", "#9271c2", "#8f8f8f")  # readable on light and on dark
 INK = "#010203"
 FEW = 12  # points of a line that are marked, too
@@ -84,7 +86,8 @@ def png(panels: Sequence[Panel], path: Path) -> None:
     place = {"loc": "outside lower center", "ncols": columns, "frameon": False, "fontsize": 8}
     for text in figure.legend(list(labels.values()), list(labels), **place).get_texts():
         text.set_parse_math(False)  # names of files and methods are no formulas
-    figure.savefig(path)
+    with whole_file(path) as file:
+        figure.savefig(file, format=path.suffix.removeprefix(".") or None)
 
 
 def _draw(axes: Axes, panel: Panel, ink: str = "black") -> None:

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from outcome_rl.analyze import Report
 from outcome_rl.files.atomic import fingerprint, write_json
-from outcome_rl.files.jsonl import drop_partial_row, read_rows
+from outcome_rl.files.jsonl import append_rows, read_rows
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.data.problems import load_problems
@@ -89,12 +89,11 @@ class Sampler:
             name: name of the samples; part of their seed.
             progress: called as `progress(questions done, questions)`.
         """
-        drop_partial_row(path)
         done, total = {row["question_id"] for row in read_rows(path)}, len(dataset.problems)
         # A few batches of the engine: enough to keep it busy, and little to lose in a kill.
         width = max(1, 4 * self.config.rollout.micro_batch_size // sampling.n)
         progress(len(done), total)
-        with path.open("a", encoding="utf-8") as file:
+        with append_rows(path) as file:
             for start in range(0, total, width):
                 problems = dataset.problems[start : start + width]
                 if all(problem.id in done for problem in problems):
@@ -109,7 +108,7 @@ class Sampler:
                     if problem.id not in done:
                         own = [rollout.text for rollout in rollouts[number * sampling.n : (number + 1) * sampling.n]]
                         row = {"question_id": problem.id, "gold": problem.answer, "samples": [*map(self._stored, own)]}
-                        file.write(json.dumps(row) + "\n")
+                        file.write(json.dumps(row).encode() + b"\n")
                 file.flush()
                 progress(min(start + width, total), total)
 

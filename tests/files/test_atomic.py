@@ -4,8 +4,6 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,9 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outcome_rl.files import atomic
 from outcome_rl.files.atomic import (
-    atomic_file,
     atomic_folder,
     check_folder,
     is_missing_folder,
@@ -83,54 +79,6 @@ def test_values_come_back(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["b.json"]
 
 
-def test_an_error_leaves_the_old_file(tmp_path: Path) -> None:
-    write_text(tmp_path / "x", "old")
-    with pytest.raises(TypeError), atomic_file(tmp_path / "x") as scratch, scratch.open("w") as file:
-        file.writelines(["ne", 3])
-    assert [path.name for path in tmp_path.iterdir()] == ["x"]
-    assert (tmp_path / "x").read_text() == "old"
-
-
-def test_a_folder_is_no_file(tmp_path: Path) -> None:
-    with pytest.raises(IsADirectoryError, match="is a folder; name a file"):
-        write_text(tmp_path, "x")
-
-
-def test_a_scratch_file_keeps_the_suffix(tmp_path: Path) -> None:
-    with atomic_file(tmp_path / "x.npz") as scratch:
-        assert scratch.suffix == ".npz"
-        scratch.touch()
-
-
-def test_scratch_files_of_living_writers_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process number says nothing of another machine's; a day without a change does."""
-    with monkeypatch.context() as patched:
-        patched.setattr(atomic, "_place", lambda: "elsewhere")
-        patched.setattr(atomic.os, "getpid", lambda: 2**22 + 1)  # no process here has it
-        theirs = atomic._scratch(tmp_path / "x")
-        theirs.touch()
-    atomic._scratch(tmp_path / "x")
-    assert theirs.exists()
-    os.utime(theirs, (0, 0))
-    atomic._scratch(tmp_path / "x")
-    assert not theirs.exists()
-
-
-def test_names_with_one_end_have_separate_scratch_files(tmp_path: Path) -> None:
-    long = "n" * 60
-    with atomic_file(tmp_path / f"a-{long}") as one, atomic_file(tmp_path / f"b-{long}") as other:
-        one.write_text("a")
-        other.write_text("b")
-    assert (tmp_path / f"a-{long}").read_text() + (tmp_path / f"b-{long}").read_text() == "ab"
-
-
-def test_an_open_file_keeps_what_it_holds(tmp_path: Path) -> None:
-    with (tmp_path / "out").open("a") as out:
-        print("before", file=out, flush=True)
-        write_text(f"/dev/fd/{out.fileno()}", "text\n")
-    assert (tmp_path / "out").read_text() == "before\ntext\n"
-
-
 def fill(folder: Path, text: str) -> None:
     (folder / "inner").mkdir()
     (folder / "inner" / "a").write_text(text)
@@ -155,16 +103,9 @@ def watched(monkeypatch: pytest.MonkeyPatch, state: Callable[[], str]) -> list[s
 
         return recorded
 
-    for module, name in ((os, "fsync"), (os, "replace"), (Path, "rename"), (shutil, "rmtree")):
+    for module, name in ((os, "fsync"), (Path, "rename"), (shutil, "rmtree")):
         monkeypatch.setattr(module, name, recording(getattr(module, name)))
     return seen
-
-
-def test_a_kill_leaves_the_old_file_or_the_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_text(tmp_path / "x", "old")
-    seen = watched(monkeypatch, (tmp_path / "x").read_text)
-    write_text(tmp_path / "x", "new")
-    assert seen == ["old", "old", "new"]
 
 
 def test_a_kill_leaves_no_folder_or_the_whole_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,9 +121,12 @@ def test_a_kill_leaves_no_folder_or_the_whole_one(tmp_path: Path, monkeypatch: p
 def test_a_folder_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "x").mkdir()
     fill(tmp_path / "x", "old")
-    with pytest.raises(FileExistsError, match=r"x exists, and nothing is overwritten"), atomic_folder(tmp_path / "x"):
-        raise AssertionError
+    (tmp_path / "link").symlink_to(tmp_path / "nothing")  # which would be made there
+    for name in ("x", "link"):
+        with pytest.raises(FileExistsError, match="exists, and nothing is overwritten"), atomic_folder(tmp_path / name):
+            raise AssertionError
     assert content(tmp_path / "x") == "old"
+    assert not (tmp_path / "nothing").exists()
 
 
 def fill_in_part(folder: Path) -> None:
@@ -217,7 +161,7 @@ def test_a_folder_is_removed_under_another_name(tmp_path: Path, monkeypatch: pyt
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("outcome_rl.files.atomic.shutil.rmtree", killed)
+        patched.setattr("outcome_rl_kernels.whole_files.shutil.rmtree", killed)
         with pytest.raises(KeyboardInterrupt):
             remove_folder(tmp_path / "x")
     assert not (tmp_path / "x").exists()
@@ -225,16 +169,6 @@ def test_a_folder_is_removed_under_another_name(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "other").touch()
     remove_unfinished(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["other"]
-
-
-def test_several_processes_may_write_one_file(tmp_path: Path) -> None:
-    writes = "for n in range(50): write_text(sys.argv[1], 'x' * 5000)"
-    script = f"import sys; from outcome_rl.files.atomic import write_text\n{writes}"
-    command = [sys.executable, "-c", script, str(tmp_path / "x")]
-    processes = [subprocess.Popen(command) for _ in range(2)]
-    assert [process.wait() for process in processes] == [0, 0]
-    assert (tmp_path / "x").read_text() == "x" * 5000
-    assert os.listdir(tmp_path) == ["x"]
 
 
 # Kind of a file or folder -> how it is made, from its path and a folder elsewhere.
@@ -298,17 +232,3 @@ def test_a_forged_manifest_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "MANIFEST").write_bytes(digest + b"\n" + content)
     with pytest.raises(ValueError, match="MANIFEST is damaged"):
         check_folder(tmp_path)
-
-
-def test_links_and_devices_stay(tmp_path: Path) -> None:
-    (tmp_path / "far").touch()
-    (tmp_path / "link").symlink_to(tmp_path / "far")
-    write_text(tmp_path / "link", "x")
-    assert (tmp_path / "link").is_symlink()
-    assert (tmp_path / "far").read_text() == "x"
-    os.mkfifo(tmp_path / "pipe")
-    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
-    write_text(tmp_path / "pipe", "x")
-    assert os.read(reader, 9) == b"x"
-    os.close(reader)
-    assert (tmp_path / "pipe").is_fifo()

@@ -28,12 +28,12 @@ def train_with_trl(folder: Path, fatal: int = sys.maxsize) -> None:
     from datasets import Dataset
     from trl_runs import is_right, make_trainer
 
-    from outcome_rl.files.jsonl import drop_partial_row
+    from outcome_rl.files.jsonl import append_rows
     from outcome_rl.toy import DialectTask, policy_dir
 
     torch.set_num_threads(1)
     path = folder / "metrics.jsonl"
-    drop_partial_row(path)
+    append_rows(path).close()
 
     def recorded(completions: list[str], answer: list[str], trainer_state: Any, **_: Any) -> list[float]:
         rewards = is_right(completions, answer)

@@ -10,7 +10,6 @@ counts; the digest is of them too.
 import hashlib
 import json
 import os
-import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from torch import Tensor
 
 from outcome_rl_kernels.backends import aligned
 from outcome_rl_kernels.counts.table import CountEntries
+from outcome_rl_kernels.whole_files import whole_file
 
 FORMAT_VERSION = 3
 # Sums of counts stay below this, so that no count can overflow int64.
@@ -51,17 +51,8 @@ def snapshot(entries: CountEntries, rule: str, attached: bytes = b"") -> bytes:
 
 def write_snapshot(path: str | os.PathLike[str], entries: CountEntries, rule: str) -> None:
     """Write a snapshot so that `path` holds, at every moment, either the old file or the whole new one."""
-    path = Path(os.path.realpath(path))  # a symbolic link stays one
-    temporary = path.with_name(f".{path.name[-40:]}.{os.getpid()}-{threading.get_native_id()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(snapshot(entries, rule))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    _sync_directory(path.parent)
+    with whole_file(path) as file:
+        file.write(snapshot(entries, rule))
 
 
 def read_snapshot(path: str | os.PathLike[str]) -> tuple[CountEntries, str, bytes]:
@@ -163,13 +154,3 @@ def _read_header(contents: bytes) -> dict[str, Any]:
     if not isinstance(header.get("rule"), str):
         raise ValueError(f"the outcome rule must be a string, got {header.get('rule')!r}")
     return header
-
-
-def _sync_directory(directory: Path) -> None:
-    """Make a rename durable; Windows has no such call and does not need one."""
-    if os.name == "posix":
-        descriptor = os.open(directory, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

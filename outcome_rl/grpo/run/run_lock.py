@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+from outcome_rl_kernels.whole_files import open_to_append
+
 logger = logging.getLogger(__name__)
 
 
@@ -27,17 +29,26 @@ class RunBusyError(ValueError):
 def only_run_in(run_dir: Path) -> Iterator[None]:
     """Lock the folder of a run; the operating system releases the lock when the process ends, even by a kill.
 
+    A file system without locks is named in a warning.
+
     Raises:
         RunBusyError: another process holds the lock.
     """
     run_dir.mkdir(parents=True, exist_ok=True)
-    with (run_dir / ".lock").open("a") as file:  # a link to a file of the user loses nothing
+    with open_to_append(run_dir / ".lock") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise RunBusyError(
                 f"another process works in {run_dir}; wait for it, or choose another trainer.experiment_name or --out"
             ) from error
+        except OSError as error:
+            logger.warning(
+                "%s cannot be locked (%s), so nothing keeps a second run out of it: start none there, or choose a "
+                "folder on another file system",
+                run_dir,
+                error.strerror,
+            )
         yield
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from outcome_rl.exploration.traces import sample_table
-from outcome_rl.files.jsonl import read_rows, write_rows
+from outcome_rl.files.jsonl import append_rows, read_rows, write_rows
 from outcome_rl.grpo.run.tracking import ID_FILE, Tracker
 
 STREAMS = ("metrics", "evaluations", "samples")
@@ -56,7 +56,7 @@ class RunLog:
         for path in self._paths.values():
             if path.exists():
                 write_rows(path, _rows_until(path, last_step))
-        self._files = {stream: path.open("a", encoding="utf-8") for stream, path in self._paths.items()}
+        self._files = {stream: append_rows(path) for stream, path in self._paths.items()}
         self._trackers = trackers
 
     def append(self, stream: str, row: Mapping[str, Any]) -> None:
@@ -78,7 +78,7 @@ class RunLog:
 
     def _write(self, stream: str, rows: Sequence[Mapping[str, Any]]) -> None:
         file = self._files[stream]
-        file.writelines(json.dumps(row) + "\n" for row in rows)
+        file.writelines(json.dumps(row).encode() + b"\n" for row in rows)
         file.flush()
 
     def rows(self, stream: str) -> list[dict[str, Any]]:

@@ -1,5 +1,7 @@
 """One process per folder, and signals that wait."""
 
+import errno
+import fcntl
 import os
 import signal
 from collections.abc import Iterator
@@ -27,12 +29,15 @@ def test_a_folder_is_locked_and_released(tmp_path: Path) -> None:
         pass
 
 
-def test_the_lock_empties_no_file(tmp_path: Path) -> None:
-    (tmp_path / "mine").write_text("content")
-    (tmp_path / ".lock").symlink_to("mine")
+def test_a_file_system_without_locks_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
     with only_run_in(tmp_path):
-        pass
-    assert (tmp_path / "mine").read_text() == "content"
+        assert "on another file system" in caplog.text
 
 
 @pytest.mark.parametrize("signum", SIGNALS)

@@ -20,7 +20,6 @@ from loss_cases import TABLES
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from outcome_rl_kernels.counts import snapshot as counts_snapshot
 from outcome_rl_kernels.counts.api import OutcomeCounts
 from outcome_rl_kernels.counts.snapshot import sort_entries
 from outcome_rl_kernels.counts.table import CountEntries
@@ -281,7 +280,7 @@ def test_a_failed_write_keeps_the_previous_snapshot(tmp_path, monkeypatch, call)
     def fail(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(counts_snapshot.os, call, fail)
+    monkeypatch.setattr(os, call, fail)
     with pytest.raises(OSError, match="No space left"):
         counts.save(path)
     assert path.read_bytes() == previous
