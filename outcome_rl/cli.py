@@ -14,7 +14,8 @@ from typing import NoReturn
 
 from outcome_rl.commands import add_commands
 from outcome_rl.terminal.arguments import HelpFormatter
-from outcome_rl.terminal.text import errors_on_one_line, printable, quiet_without_reader
+from outcome_rl.terminal.streams import open_closed_streams, quiet_without_reader
+from outcome_rl.terminal.text import errors_on_one_line, printable
 from outcome_rl.version import __version__
 
 
@@ -27,6 +28,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     Raises:
         SystemExit: the command failed; status 2 for errors of the user.
     """
+    open_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal of ASCII or Latin-1 ends no run
         sys.stdout.reconfigure(errors="backslashreplace")
     sys.excepthook = _print_traceback

@@ -1,8 +1,5 @@
 """Text that a terminal may show, and errors on one line."""
 
-import os
-import select
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,27 +22,6 @@ def printable(text: str) -> str:
 def on_one_line(text: str) -> str:
     """Return printable text on one line, so that no name or text of others looks like a line of ours."""
     return printable(" ".join(text.split()))
-
-
-@contextmanager
-def quiet_without_reader() -> Iterator[None]:
-    """End quietly, with the status of SIGPIPE, once nobody reads stdout, as in `outcome-rl env | head -1`."""
-    try:
-        try:
-            yield
-        finally:
-            sys.stdout.flush()  # at exit Python would print the failure
-    except BrokenPipeError:
-        if not _is_unread(sys.stdout.fileno()):
-            raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(128 + signal.SIGPIPE) from None
-
-
-def _is_unread(descriptor: int) -> bool:
-    poll = select.poll()
-    poll.register(descriptor, 0)  # POLLERR and POLLHUP are always reported
-    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
 
 
 @contextmanager

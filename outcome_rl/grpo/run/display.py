@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from outcome_rl.outcomes.kinds import Progress as Report
+from outcome_rl.terminal.streams import lasting
 from outcome_rl.terminal.text import printable
 
 _PLAIN_LINES = 30  # approximate number of step lines of a run without a terminal
@@ -22,7 +23,8 @@ class Display:
     """Progress of one run, from its first second on; a context manager, which ends the progress bar."""
 
     def __init__(self, *, quiet: bool = False, silence_s: float = _SILENCE_S) -> None:
-        self.console = Console(highlight=False, emoji=False, soft_wrap=not sys.stdout.isatty(), quiet=quiet)
+        stdout = lasting(sys.stdout)
+        self.console = Console(file=stdout, highlight=False, emoji=False, soft_wrap=not stdout.isatty(), quiet=quiet)
         self._bar = Progress(
             TextColumn("{task.description}"),
             MofNCompleteColumn(),
