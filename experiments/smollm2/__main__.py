@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
-from experiments.smollm2.model import FOLDER, make_model
+from experiments.smollm2.model import FOLDER, POLICY, SHORT_POLICY, make_model
 from experiments.smollm2.record import write_record
 from experiments.smollm2.task import Split, problems
 from experiments.smollm2.warm_start import warm_start
@@ -22,7 +22,6 @@ from outcome_rl.terminal.text import errors_on_one_line
 from outcome_rl.tools.report import print_summary
 
 CONFIG = Path(__file__).parent / "config.yaml"
-POLICY, SHORT_POLICY = Path("models/smollm2-135m-arithmetic"), Path("models/smollm2-135m-short")
 RUNS = Path("runs/smollm2")
 WARM_STEPS, SHORT_WARM_STEPS = 20, 10
 QUESTIONS: dict[Split, int] = {"train": 512, "validation": 64, "test": 128}

