@@ -15,11 +15,13 @@ from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
+from functools import cache
 from itertools import chain
 from types import UnionType
 from typing import (
     Any,
     Literal,
+    NamedTuple,
     NotRequired,
     TypeVar,
     Union,
@@ -30,7 +32,7 @@ from typing import (
 )
 
 T = TypeVar("T")
-_KEY = "outcome_rl_kernels.setting"
+_KEY, _ALIASES = "outcome_rl_kernels.setting", "outcome_rl_kernels.aliases"
 # Type -> one of them, several of them.
 _WORDS = {
     bool: ("true or false", "booleans"),
@@ -39,6 +41,7 @@ _WORDS = {
     str: ("a string", "strings"),
     type(None): ("null", "nulls"),
 }
+_FINITE = ((">", -math.inf), ("<", math.inf))
 _ORDERS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 
 
@@ -160,6 +163,44 @@ def setting(
     return field(default=default, metadata={_KEY: metadata})
 
 
+def section(default: T, aliases: Mapping[str, str]) -> T:
+    """Declare a section whose settings stand among those of the class that contains it, under other names.
+
+    Args:
+        default: an instance of the section.
+        aliases: name -> the name of a field of the section; other fields are no settings here.
+    """
+    return field(default_factory=lambda: default, metadata={_ALIASES: aliases})
+
+
+class Scalar(NamedTuple):
+    """A setting that is no list, with a check that torch.compile traces."""
+
+    setting: Setting
+    classes: tuple[type, ...]
+    choices: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, one: Setting) -> "Scalar":
+        kinds = alternatives(one.type)
+        return cls(one, tuple(chain.from_iterable(map(_classes, kinds))), tuple(_literals(one.type)))
+
+    def check(self, value: Any) -> None:
+        """Raise as `Setting.check` if a value does not fit the declaration."""
+        if not self._holds(value):
+            replace(self.setting, value=value).check()
+
+    def _holds(self, value: Any) -> bool:
+        if value is None:
+            return type(None) in self.classes
+        if self.choices:
+            return value in self.choices
+        if isinstance(value, bool):
+            return bool in self.classes
+        is_number: bool = isinstance(value, self.classes)
+        return is_number and all(_ORDERS[sign](value, bound) for sign, bound in (*_FINITE, *self.setting.bounds))
+
+
 def settings_of(config: Any, prefix: str = "") -> Iterator[Setting]:
     """Yield every setting of a configuration, nested sections included, under its dotted name.
 
@@ -214,7 +255,10 @@ def with_values(config: T, values: Mapping[str, Any], prefix: str = "") -> T:
     changes = {}
     for one in fields(config):  # type: ignore[arg-type]
         value, name = getattr(config, one.name), f"{prefix}{one.name}"
-        if is_dataclass(value):
+        if aliases := one.metadata.get(_ALIASES):
+            given = {aliases[alias]: values[f"{prefix}{alias}"] for alias in aliases if f"{prefix}{alias}" in values}
+            changes[one.name] = with_values(value, given)
+        elif is_dataclass(value):
             changes[one.name] = with_values(value, values, f"{name}.")
         elif name in values:
             changes[one.name] = values[name]
@@ -238,7 +282,7 @@ def yaml_text(value: Any) -> str:
 
 
 def _walk(kind: Any, values: Mapping[str, Any], defaults: Mapping[str, Any], prefix: str) -> Iterator[Setting]:
-    annotations = get_type_hints(kind)
+    annotations = _annotations(kind)
     for one in fields(kind):
         value, default = values[one.name], defaults[one.name]
         if _KEY in one.metadata:
@@ -247,7 +291,18 @@ def _walk(kind: Any, values: Mapping[str, Any], defaults: Mapping[str, Any], pre
             section = type(default)
             if not isinstance(value, section):
                 raise TypeError(f"{prefix}{one.name} must be a {section.__name__}; got {value!r}")
-            yield from _walk(section, vars(value), vars(default), f"{prefix}{one.name}.")
+            aliases = one.metadata.get(_ALIASES)
+            inner = _walk(section, vars(value), vars(default), "" if aliases else f"{prefix}{one.name}.")
+            if aliases is None:
+                yield from inner
+            else:
+                known = {setting.name: setting for setting in inner}
+                yield from (replace(known[name], name=f"{prefix}{alias}") for alias, name in aliases.items())
+
+
+@cache
+def _annotations(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 def _default(one: Field[Any]) -> Any:

@@ -167,7 +167,7 @@ def test_another_estimator_replaces_trls_advantages(make: Make, estimator: str, 
     output = generate(trainer, 0, 1, 2)
     rewards = (trainer._rewards * torch.tensor([1.0, 0.5])).nansum(dim=1)
     keys = torch.tensor([0 if a is None else outcome_key(a) for a in answers_of(output)]).view(3, N)
-    groups = group_advantages(rewards.view(3, N), torch.arange(3), keys, adv_estimator=estimator, bonus=bonus)
+    groups = group_advantages(rewards.view(3, N), torch.arange(3), keys, adv_estimator=estimator, bonus=bonus, coef=0.1)
     torch.testing.assert_close(output["advantages"], (groups.advantages + groups.bonuses).flatten())
     if estimator == "dr_grpo":
         trls = generate(make(trainer_class=GRPOTrainer, scale_rewards="none", **weighted), 0, 1, 2)["advantages"]

@@ -302,7 +302,7 @@ def test_without_gold_answers_a_positive_score_is_correct(make: Make, queue: Que
 def test_counts_are_saved_with_verls_checkpoints_and_restored(make: Make, queue: Queue, capsys: Any) -> None:
     overrides = (EXPLORE + "bonus=ucb_con", EXPLORE + "coef=0.2")
     uninterrupted = make(*overrides)
-    assert "bonus=ucb_con coef=0.2" in capsys.readouterr().out
+    assert "bonus ucb_con at 0.2" in capsys.readouterr().out
     for step in (1, 2):
         uninterrupted._compute_advantage(both_groups(queue, uninterrupted, step), {})
     uninterrupted.global_steps = 2

@@ -203,22 +203,27 @@ def savable(column: Tensor) -> Tensor:
     return column.clone()
 
 
-def _computed(batch: TokenBatch, counted: Tensor, rows: Rows | Tensor) -> Tensor:
-    """Return which of the tokens that the denominator counts are computed, bool (N,).
+def contributing_tokens(batch: TokenBatch) -> Tensor:
+    """Return the active tokens whose loss can have a gradient, bool (N,).
 
-    Where the token loss needs sequences, all tokens of a sequence contribute if one of them does, because each is in
-    the ratio.
+    Where the token loss needs sequences, all tokens of a sequence count if one of them does, because each is in the
+    ratio.
     """
+    inputs = batch.inputs
+    assert inputs.active is not None  # of the tokens that the denominator counts
+    found = _contributing(inputs.active, inputs.advantages, batch.answer_mask, inputs.settings, inputs.rollout_weights)
+    everywhere = inputs.sequences is None or found is inputs.active
+    return found if everywhere else mean_by_sequence(found.float(), inputs) > 0
+
+
+def _computed(batch: TokenBatch, counted: Tensor, rows: Rows | Tensor) -> Tensor:
+    """Return which of the tokens that the denominator counts are computed, bool (N,)."""
     if isinstance(rows, Tensor):
         _check_rows(rows, batch.labels)
         return torch.zeros_like(batch.labels, dtype=torch.bool).index_fill(0, rows, True) & counted
     if rows not in ("contributing", "active", "all"):
         raise ValueError(f"rows must be 'contributing', 'active', 'all' or a tensor of flat indices; got {rows!r}")
-    if rows != "contributing":
-        return counted
-    inputs = batch.inputs
-    found = _contributing(counted, inputs.advantages, batch.answer_mask, inputs.settings, inputs.rollout_weights)
-    return found if inputs.sequences is None or found is counted else mean_by_sequence(found.float(), inputs) > 0
+    return contributing_tokens(batch) if rows == "contributing" else counted
 
 
 def _contributing(

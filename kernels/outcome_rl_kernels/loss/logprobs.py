@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from outcome_rl_kernels.backends import Backend, Impl, choose
-from outcome_rl_kernels.checks import FLOATS, as_mask, check_number, check_tensor, is_traced, refuse_second_derivatives
+from outcome_rl_kernels.checks import FLOATS, as_mask, check_tensor, is_traced, refuse_second_derivatives
 from outcome_rl_kernels.loss.chunked_head import HeadGradients, LogitChunks, empty_gradients, rows_of_mask, spread
 from outcome_rl_kernels.loss.inputs import check_head, check_labels, check_workspace, savable
 from outcome_rl_kernels.loss.reference import capped, head_logits, reference_logprobs
 from outcome_rl_kernels.loss.support.api import check_support, kept_logits_of_head, support_logprobs
-from outcome_rl_kernels.loss.types import Head, LogitRows, Support, Wants, check_softcap, wants_of
+from outcome_rl_kernels.loss.types import Head, LogitRows, LossSettings, Support, Wants, wants_of
 from outcome_rl_kernels.loss.vocab_parallel import VocabShard, kernels_of, vocab_shard, whole_head
 
 
@@ -70,9 +70,7 @@ def linear_logprobs(
             would synchronise.
     """
     check_tensor("hidden", hidden, FLOATS)
-    if not check_number("temperature", temperature) > 0:
-        raise ValueError(f"temperature must be > 0; got {temperature}")
-    check_softcap(softcap)
+    LossSettings(temperature=temperature, softcap=softcap)  # checks them
     labels = savable(check_tensor("labels", labels, (torch.int64,), hidden.device))
     head = check_head(hidden, weight, bias, labels)
     check_workspace(workspace_bytes)

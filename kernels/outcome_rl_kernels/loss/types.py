@@ -6,12 +6,12 @@ vocabulary.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal, NamedTuple, TypeVar, get_args
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.checks import check_choice, check_number
+from outcome_rl_kernels.settings import Scalar, setting, settings_of
 
 # From log-probabilities and entropies of R tokens, and their `LossInputs`, to their losses, all (R,).
 TokenLossFunction = Callable[[Tensor, Tensor, Any], Tensor]
@@ -21,15 +21,7 @@ KLPenalty = Literal["k1", "k2", "k3"]
 LossAggregation = Literal[
     "token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"
 ]
-_CHOICES = {
-    "answer_mask_mode": get_args(AnswerMaskMode),
-    "kl_penalty": get_args(KLPenalty),
-    "loss_agg": get_args(LossAggregation),
-    "unbiased_kl": (True, False),
-}
-_OFF = ("softcap", "delta", "kl_clamp")  # None switches it off
 LOG_RATIO_CLAMP = 20.0  # verl's
-_MOST_LOG_RATIO = 40.0  # the square of its exponential, a KL times a ratio, is still a float32 number
 
 
 @dataclass(frozen=True)
@@ -66,56 +58,41 @@ class TokenLoss:
 class LossSettings:
     """The numbers and names of the loss; `linear_policy_loss` documents each. `losses/` checks the token loss."""
 
-    token_loss: str | TokenLoss | TokenLossFunction = "ppo"
-    answer_mask_mode: AnswerMaskMode = "policy"
-    temperature: float = 1.0
-    softcap: float | None = None
-    beta: float = 0.0
-    kl_penalty: KLPenalty = "k3"
-    unbiased_kl: bool = False
-    epsilon_low: float = 0.2
-    epsilon_high: float = 0.2
-    delta: float | None = None
-    loss_agg: LossAggregation = "token-mean"
-    entropy_coef: float = 0.0
-    log_ratio_clamp: float = LOG_RATIO_CLAMP
-    kl_clamp: float | None = None
+    token_loss: str | TokenLoss | TokenLossFunction = setting(
+        "ppo",
+        "Token loss: ppo, gspo, gmpo, cispo and the others of docs/math.md; your own by register_token_loss, or "
+        "module:function. verl's names vanilla and geo_mean are ppo and gmpo.",
+        only_from_user=True,
+    )
+    answer_mask_mode: AnswerMaskMode = setting("policy", "What the mask of answer tokens removes.")
+    temperature: float = setting(1.0, "Divides the logits.", gt=0)
+    softcap: float | None = setting(None, "Bounds the logits.", gt=0)
+    beta: float = setting(
+        0.0, "Coefficient of the KL to the reference; 0 leaves out the term and the reference policy.", ge=0
+    )
+    kl_penalty: KLPenalty = setting("k3", "Estimator of the KL to the reference.")
+    unbiased_kl: bool = setting(False, "Multiply the KL of a token by its importance ratio.")
+    epsilon_low: float = setting(0.2, "The ratio is clipped at 1 minus this.", ge=0, le=1)
+    epsilon_high: float = setting(
+        0.2, "The ratio is clipped at 1 plus this; 0.28 is DAPO's clip-higher (arXiv:2503.14476).", ge=0
+    )
+    delta: float | None = setting(
+        None, "Dual clip: upper bound of the ratio for negative advantages; null disables it.", gt=1
+    )
+    loss_agg: LossAggregation = setting("token-mean", "Aggregation of token losses, under verl's names.")
+    entropy_coef: float = setting(0.0, "Coefficient of the entropy bonus.")
+    log_ratio_clamp: float = setting(
+        LOG_RATIO_CLAMP, "Bound on log-ratios.", gt=0, le=40
+    )  # the square of its exponential, a KL times a ratio, is still a float32 number
+    kl_clamp: float | None = setting(None, "Bound on the KL of a token.", gt=0)
 
     def __post_init__(self) -> None:
-        for name in SETTINGS:
-            value = getattr(self, name)
-            if name in _CHOICES:
-                check_choice(name, value, _CHOICES[name])
-            elif name == "token_loss" or (value is None and name in _OFF):
-                continue
-            elif isinstance(value, bool) or not isinstance(value, int | float):
-                raise TypeError(f"{name} must be a Python number; got {type(value).__name__}")
-        check_number("beta", self.beta, least=0)
-        check_number("entropy_coef", self.entropy_coef)  # a negative one lowers the entropy, as some losses mean to
-        if not 0 < self.temperature < float("inf"):
-            raise ValueError(f"temperature must be > 0 and finite; got {self.temperature}")
-        check_softcap(self.softcap)
-        if not 0 <= self.epsilon_low <= 1:
-            raise ValueError(f"epsilon_low must lie in [0, 1], so that 1 - epsilon_low >= 0; got {self.epsilon_low}")
-        if not self.epsilon_high >= 0:
-            raise ValueError(f"epsilon_high must be >= 0; got {self.epsilon_high}")
-        if self.delta is not None and not self.delta > 1:
-            raise ValueError(
-                f"delta bounds the ratio of negative advantages from above and must be > 1; got {self.delta}"
-            )
-        if not 0 < self.log_ratio_clamp <= _MOST_LOG_RATIO:
-            raise ValueError(f"log_ratio_clamp must lie in (0, {_MOST_LOG_RATIO:g}]; got {self.log_ratio_clamp}")
-        if self.kl_clamp is not None and not self.kl_clamp > 0:
-            raise ValueError(f"kl_clamp must be > 0 or None; got {self.kl_clamp}")
-
-
-def check_softcap(softcap: float | None) -> None:
-    """Refuse a soft cap that is neither None nor a positive finite number."""
-    if softcap is not None and not 0 < check_number("softcap", softcap) < float("inf"):
-        raise ValueError(f"softcap must be > 0 and finite, or None for logits without a cap; got {softcap}")
+        for scalar in _SCALARS:
+            scalar.check(getattr(self, scalar.setting.name))
 
 
 SETTINGS = tuple(field.name for field in fields(LossSettings))
+_SCALARS = tuple(Scalar.of(one) for one in settings_of(LossSettings) if one.name != "token_loss")
 
 
 class Sequences(NamedTuple):
