@@ -90,11 +90,11 @@ def pages() -> dict[Path, str]:
             ),
             "mixing": decided.mixing_table(levels.results(FORGETTING.name)),
             "grid": grid.grid_table(predictions, medium),
+            "grid-methods": grid.methods_table(predictions, medium),
+            "methods": methods_block(read(methods.RESULTS / f"{methods.NAME}.json")),
         },
         "docs/methods.md": {
             "settings": decided.settings_table(hard_toy, medium, predictions),
-            "grid-methods": grid.methods_table(predictions, medium),
-            "methods": methods_block(read(methods.RESULTS / f"{methods.NAME}.json")),
         },
         "experiments/bandits/README.md": {"bandits": f"{sweeps.table(read(BANDITS)['figures'])}\n"},
         "experiments/smollm2/README.md": {

@@ -1,4 +1,4 @@
-"""The measured table of docs/methods.md: advantage estimators and bonuses side by side, after the plan `methods`.
+"""A table of experiments/paper/README.md: advantage estimators and bonuses side by side, after the plan `methods`.
 
 python -m experiments.paper methods
 python -m experiments.paper.methods

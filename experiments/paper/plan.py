@@ -234,7 +234,7 @@ TOY = Plan(
     hard_pool=0,
     hard_questions=0,
 )
-# The methods of docs/methods.md side by side, on three rule tables.
+# The methods of this library side by side, on three rule tables.
 METHODS_TABLE = Plan(
     name="methods",
     instances=(0, 1, 2),
@@ -386,6 +386,6 @@ HELP = {
     "forgetting": "hard questions, alone and mixed with others: ten rule tables; four hours on one core",
     "sampled": "sampled gradients of logits: sixteen rule tables; three hours on one core",
     "toy": "larger coefficients on one rule table; an hour on two cores",
-    "methods": "the table of docs/methods.md; half an hour on two cores",
+    "methods": "every method on three rule tables; half an hour on two cores",
     "smoke": "a test of the machinery",
 }
