@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from outcome_rl.files.samples import THRESHOLD, Fields, Question, read_sample_file
+from outcome_rl.files.formats import THRESHOLD
+from outcome_rl.files.samples import Fields, Question, read_sample_file
 from outcome_rl.metrics import SampleSummary, ks_up_to, majority, summarise
 from outcome_rl.outcomes.extraction.response import final_answer
 from outcome_rl.outcomes.keys import NO_ANSWER, Tag, canonical_text
@@ -53,9 +54,9 @@ class QuestionReport(TypedDict):
     correct: int | None  # None: unknown, for every question of the file
     distinct: int  # different answers
     no_answer: int
-    majority: str | None  # the most frequent answer, the first of equals
+    majority: str | None  # the most frequent answer, in a tie the first
     majority_samples: int
-    majority_correct: bool | None
+    majority_correct: float | None  # in a tie, the share of the tied answers that is correct
     class_sizes: list[int]  # samples with each answer
 
 
@@ -67,8 +68,8 @@ class Report(SampleSummary):
 
     correctness: str  # where it comes from, in words; empty: unknown
     questions_at_k: dict[str, int]  # k -> questions with at least k samples, over which `*_at_k` are means
-    majority_share: float  # mean share of a question's samples that give its most frequent answer
-    majority_correct: float | None  # share of questions whose most frequent answer is correct
+    majority_share: float | None  # mean share of a question's samples that give its most frequent answer
+    majority_correct: float | None  # share of questions whose most frequent answer is correct; ties count in part
     remarks: list[str]  # how the file was read
     outcome_rule: str
     labelled: int  # samples of scored questions with a label in the file
@@ -88,11 +89,12 @@ class Analysis(NamedTuple):
 
 
 def analyze_file(
-    path: str | Path,
+    path: str | Path | Sequence[str | Path],
     matcher: OutcomeKind | None = None,
     *,
     examples: Mapping[str, Mapping[str, Any]] | None = None,
     from_text: bool = False,
+    has_golds: bool = True,
     fields: Fields | None = None,
     threshold: float = THRESHOLD,
     progress: Progress | None = None,
@@ -100,10 +102,12 @@ def analyze_file(
     """Report pass@k, best@k, diff@k and related metrics of one file of samples.
 
     Args:
-        path: a file or folder that `files.samples.read_sample_file` reads; "-" is standard input.
+        path: a file or folder that `files.samples.read_sample_file` reads, or several to read as one; "-" is standard
+            input.
         matcher: the kind of outcomes; its processes are stopped at the end. None is `OutcomeMatcher()`.
         examples: question id -> data row for an outcome function; None takes the rows of the file.
         from_text: extract every answer from the sample's text, even if the sample has an `answer`.
+        has_golds: False takes no field for a gold answer.
         fields: names of fields, where they are unusual; a reward that is named must be in every row.
         threshold: a reward above it means correct.
         progress: called as `progress(done, total)` during pairwise comparisons; never if keys decide everything.
@@ -120,7 +124,10 @@ def analyze_file(
     """
     matcher = OutcomeMatcher() if matcher is None else matcher
     read_text = from_text or not matcher.reads_answers
-    file = read_sample_file(path, fields=fields, threshold=threshold, from_text=read_text, extract=matcher.extract)
+    paths = [path] if isinstance(path, str | Path) else path
+    file = read_sample_file(
+        *paths, fields=fields, threshold=threshold, from_text=read_text, has_golds=has_golds, extract=matcher.extract
+    )
     questions = file.questions
     if examples is not None:
         questions = [replace(question, example=examples[question.question_id]) for question in questions]
@@ -139,8 +146,18 @@ def analyze_file(
             by_file = np.array(question.labels, dtype=bool) if labelled else None
             scored.append((question, keys, ours if judged else by_file))
     if not scored:
-        raise ValueError(f"{path}: no question can be scored; {first_reason(unscored)}. Correct the golds or rewards")
+        raise ValueError(
+            f"{paths[0]}: no question can be scored; {first_reason(unscored)}. Correct the golds or rewards"
+        )
     by_question = [_question_report(*one) for one in scored]
+    summary, remarks = _summary(scored), [*file.remarks]
+    has_answers = summary["no_answer_rate"] <= 0.5 or not matcher.reads_answers or examples is not None
+    if not has_answers:
+        summary["diff_at_k"] = {}
+        remarks.append(
+            f"{summary['no_answer_rate']:.1%} of the samples have no mathematical answer, so diff@k and the majority "
+            "are left out; --outcome MODULE:FUNCTION reads code, labels or free text"
+        )
     disagreements = _disagreements(scored) if judged else []
     by_kind: Counter[str] = Counter()
     for one in disagreements:
@@ -148,12 +165,12 @@ def analyze_file(
     num_labelled = sum(label is not None for question, *_ in scored for label in question.labels) if judged else 0
     return Analysis(
         Report(
-            **_summary(scored),
+            **summary,
             correctness="the gold answers" if judged else "the rewards or labels of the file" if labelled else "",
             questions_at_k=_questions_at_k(by_question),
-            majority_share=float(np.mean([one["majority_samples"] / one["samples"] for one in by_question])),
-            majority_correct=_mean_or_none([one["majority_correct"] for one in by_question]),
-            remarks=file.remarks,
+            majority_share=_mean([one["majority_samples"] / one["samples"] for one in by_question if has_answers]),
+            majority_correct=_mean([one["majority_correct"] for one in by_question if has_answers]),
+            remarks=remarks,
             outcome_rule=rule,
             labelled=num_labelled,
             agreeing=num_labelled - by_kind.total(),
@@ -192,10 +209,10 @@ def _summary(scored: Sequence[_Scored]) -> SampleSummary:
 def _question_report(question: Question, keys: NDArray[np.int64], correct: NDArray[np.bool_] | None) -> QuestionReport:
     sizes = Counter(key for key in keys.tolist() if key != NO_ANSWER)
     voted, size = majority(sizes)
-    answer, is_right = None, None if correct is None else False
-    if voted is not None:
-        at = int(np.flatnonzero(keys == voted)[0])
-        answer, is_right = question.answers[at], None if correct is None else bool(correct[at])
+    first = [int(np.flatnonzero(keys == key)[0]) for key in voted]
+    is_right = (
+        None if correct is None else float(np.mean([correct[keys == key].mean() for key in voted])) if voted else 0.0
+    )
     return QuestionReport(
         question_id=question.question_id,
         gold=question.gold,
@@ -203,7 +220,7 @@ def _question_report(question: Question, keys: NDArray[np.int64], correct: NDArr
         correct=None if correct is None else int(correct.sum()),
         distinct=len(sizes),
         no_answer=int((keys == NO_ANSWER).sum()),
-        majority=answer,
+        majority=question.answers[first[0]] if first else None,
         majority_samples=size,
         majority_correct=is_right,
         class_sizes=list(sizes.values()),
@@ -215,7 +232,7 @@ def _questions_at_k(questions: Sequence[QuestionReport]) -> dict[str, int]:
     return {str(k): sum(n >= k for n in samples) for k in ks_up_to(max(samples))}
 
 
-def _mean_or_none(values: Sequence[bool | None]) -> float | None:
+def _mean(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return float(np.mean(known)) if known else None
 

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from outcome_rl.files.samples import THRESHOLD
+from outcome_rl.files.formats import THRESHOLD
 from outcome_rl.grpo.config.presets import preset_names
 from outcome_rl.terminal.arguments import COMMANDS, HelpFormatter, argument, at_least_one, command
 from outcome_rl.terminal.progress import only_our_progress, show_progress
 from outcome_rl.terminal.tables import checked_output, counted, print_result, print_table
-from outcome_rl.terminal.text import printable
+from outcome_rl.terminal.text import folded_warnings, printable
 
 PICTURES = (".png", ".pdf", ".svg")
 
@@ -264,16 +264,24 @@ def compare(runs: Sequence[Path], json_out: Path | None) -> None:
         nargs="+",
         type=Path,
         metavar="FILE",
-        help="JSON lines or JSON (also gzipped), parquet, CSV, or a folder of datasets; - is standard input",
+        help="JSON lines or JSON (also gzipped), parquet, CSV, .eval, or a folder of these or of datasets; - is stdin",
     ),
     *(
         argument(f"--{role}", default="", metavar="FIELD", help=f"field of {text} (default: the usual names)")
         for role, text in (
-            ("id", "the question's id"),
+            ("id", "the question's id; @row takes every row for a question"),
             ("prompt", "the question's prompt; without --id its hash is the id"),
             ("samples", "the list of samples, or the one sample"),
             ("gold", "the gold answer"),
         )
+    ),
+    argument("--no-gold", dest="has_golds", action="store_false", help="take no field for a gold answer"),
+    argument("--rows", default="", metavar="FIELD", help="field that holds the rows, in a JSON object"),
+    argument(
+        "--id-part",
+        default="",
+        metavar="REGEX",
+        help="the first group of this expression is the part of an id that names the question, as in '(.*)-'",
     ),
     argument(
         "--reward",
@@ -312,20 +320,23 @@ def analyze(
     json_out: Path | None,
     plot: Path | None,
     from_text: bool,
+    has_golds: bool,
     threshold: float,
     **settings: Any,
 ) -> None:
     """Report pass@k, best@k, diff@k and related metrics of files of samples; two files are also compared.
 
-    The files of TRL, verl, vLLM, OpenAI, lm-evaluation-harness, lighteval, Open-R1, NeMo-Skills and Qwen2.5-Math are
-    read as they are. Other rows need an id or a prompt, and samples; name their fields by --id, --prompt, --samples,
-    --gold and --reward. The first line of the report says what was read.
+    The files of TRL, verl, vLLM, OpenAI, Anthropic, lm-evaluation-harness, lighteval, Inspect, HELM, promptfoo and many
+    others are read as they are. Other rows need an id or a prompt, and samples; name their fields by --id, --prompt,
+    --samples, --gold and --reward, in which a dot leads into structs and lists. The first line of the report says what
+    was read. The files in a folder, and numbered files such as completions_00001.parquet, are read as one.
 
     pass@k: probability that one of k samples is correct; best@k: the same, drawn with replacement, as verl logs it;
     diff@k: expected number of different answers in k samples. Each k is a mean over the questions that have k samples.
     """
     from outcome_rl.analyze import analyze_file
     from outcome_rl.exploration.config import ExplorationConfig
+    from outcome_rl.files.rows import shards_as_one
     from outcome_rl.files.samples import Fields
     from outcome_rl.tools.tables import paired_rows, print_reports, short_names
 
@@ -336,10 +347,16 @@ def analyze(
     if plot is not None and plot.suffix.lower() not in PICTURES:
         raise ValueError(f"--plot must be a file that ends in {', '.join(PICTURES)}; got {printable(plot.name)!r}")
     found = {}
-    for file in files:
-        with show_progress(file.name, "comparisons") as progress:
-            found[str(file)] = analyze_file(
-                file, config.matcher(), from_text=from_text, fields=fields, threshold=threshold, progress=progress
+    for name, paths in shards_as_one(files).items():
+        with show_progress(Path(name).name, "comparisons") as progress, folded_warnings():
+            found[name] = analyze_file(
+                paths,
+                config.matcher(),
+                from_text=from_text,
+                has_golds=has_golds,
+                fields=fields,
+                threshold=threshold,
+                progress=progress,
             )
     reports = {name: one.report for name, one in found.items()}
     if plot is not None:

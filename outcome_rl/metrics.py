@@ -201,13 +201,14 @@ def summarise(keys: Sequence[ArrayLike], correct: Sequence[ArrayLike]) -> Sample
     )
 
 
-def majority(class_sizes: Mapping[int, int]) -> tuple[int | None, int]:
-    """Return the key of the most frequent answer, the first of equals, and its samples; (None, 0) without an answer.
+def majority(class_sizes: Mapping[int, int]) -> tuple[list[int], int]:
+    """Return the keys of the most frequent answers, which are several in a tie, and the samples of each of them.
 
     Args:
-        class_sizes: key -> samples, in the order in which the answers first came, without `NO_ANSWER`.
+        class_sizes: key -> samples, without `NO_ANSWER`.
     """
-    return max(class_sizes.items(), key=lambda item: item[1], default=(None, 0))
+    largest = max(class_sizes.values(), default=0)
+    return [key for key, size in class_sizes.items() if size == largest], largest
 
 
 def validation_metrics(
@@ -228,9 +229,9 @@ def validation_metrics(
     Returns:
         Name -> one value for each question that has it, whose mean is the metric of the data set. With n samples of a
         question: `validation/pass_at_k/1`, `2`, `4`, ... up to n, unbiased; `validation/diff_at_k/...`, as
-        `diff_at_k`; `validation/majority_correct`, whether its most frequent answer, the first of equals, is correct;
-        `validation/no_answer_rate`; `validation/identical_rate`, the share of its completions that are equal to another
-        one of it from the first token to the last.
+        `diff_at_k`; `validation/majority_correct`, whether its most frequent answer is correct, in a tie the share of
+        those that are; `validation/no_answer_rate`; `validation/identical_rate`, the share of its completions that are
+        equal to another one of it from the first token to the last.
     """
     rows_of: dict[Hashable, list[int]] = {}
     for row, question_id in enumerate(question_ids):
@@ -248,7 +249,8 @@ def validation_metrics(
             found |= {f"diff_at_k/{k}": diff_at_k([*given.values()], k, n=n) for k in ks_up_to(n)}
             if is_known:
                 voted, _ = majority(given)
-                found["majority_correct"] = float(any(keys[row] == voted and correct[row] for row in rows))
+                right_keys = {keys[row] for row in rows if correct[row]}
+                found["majority_correct"] = sum(key in right_keys for key in voted) / max(len(voted), 1)
             found["no_answer_rate"] = 1 - given.total() / n
         for name, value in found.items():
             metrics.setdefault(f"validation/{name}", []).append(float(value))

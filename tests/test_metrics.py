@@ -238,6 +238,6 @@ def test_validation_by_hand() -> None:
         "validation/no_answer_rate": [0, 1],
     }
     first = validation_metrics(["a"] * 4, [7, 5, 5, 7], [True, False, False, True], list("abcd"))
-    assert first["validation/majority_correct"] == [1]  # 7 and 5 are equally frequent
+    assert first["validation/majority_correct"] == [0.5]  # 7 and 5 are equally frequent
     unknown = validation_metrics(["a", "a"], None, [True, False], ["x", "y"])
     assert set(unknown) == {"validation/pass_at_k/1", "validation/pass_at_k/2", "validation/identical_rate"}

@@ -1,8 +1,9 @@
 """Rows of a user's files, and their fields under the usual names.
 
-A file is JSON lines, one JSON array of objects or an object that holds one, parquet, or CSV; JSON may be compressed by
-gzip, and `-` is standard input. The contents decide the format, except for CSV (`.csv`, `.tsv`). A folder is a data set
-that the package `datasets` has saved.
+A file is JSON lines, one JSON array of objects or an object that holds one, parquet, CSV, or a zip of JSON, as Inspect
+writes; JSON may be compressed by gzip, and `-` is standard input. The contents decide the format, except for CSV
+(`.csv`, `.tsv`). A folder is a data set that the package `datasets` has saved, or shards: all files of the suffix that
+most of its files have.
 """
 
 import csv
@@ -10,8 +11,11 @@ import gzip
 import io
 import json
 import math
+import re
 import sys
+import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from itertools import chain, islice
@@ -25,23 +29,28 @@ ANSWER_COLUMNS = ("answer", "gold", "reward_model.ground_truth", "solution", "gr
 PROMPT_COLUMNS = ("problem", "question", "prompt")
 
 SUFFIXES = (".jsonl", ".json", ".parquet", ".gz", ".csv", ".tsv")
-_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_DELIMITERS = {".csv": ",;\t|", ".tsv": "\t"}  # those that a header may have
 STANDARD_INPUT = "-"
 _LAYOUT = "Expected one JSON object per line, or one JSON array of objects"
-_WRAPPERS = ("results", "rows", "data", "examples")  # fields of an object that hold its rows
+# Fields of an object that hold its rows.
+_WRAPPERS = (
+    *("results", "rows", "data", "examples", "outputs", "samples", "request_states", "records", "instances"),
+    *("predictions", "details", "eval"),
+)
 _BOM = b"\xef\xbb\xbf"
 _MISSING = object()
 
 
-def read_objects(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def read_objects(path: str | Path, rows_at: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield every row of a file after its location for errors.
 
     Rows are numbered from 1: lines of a file of JSON lines, blank ones included, and otherwise items.
 
     Args:
-        path: UTF-8 JSON lines, a JSON array, or a JSON object with one array of objects, with or without a byte order
+        path: UTF-8 JSON lines, a JSON array, or a JSON object that holds rows (`rows_of`), with or without a byte order
             mark, plain or gzipped; parquet; "-", any of these on standard input; UTF-8 CSV with a header, in which
-            cells that begin with a bracket are JSON; or a folder of `datasets`.
+            cells that begin with a bracket are JSON; a zip of JSON files; or a folder of `datasets` or of such files.
+        rows_at: field of a JSON object that holds its rows; a dot leads into a struct.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -50,7 +59,10 @@ def read_objects(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
     piped = str(path) == STANDARD_INPUT
     name = "standard input" if piped else str(path)
     if Path(path).is_dir():
-        yield from _saved_rows(Path(path))
+        if shards := _shards(Path(path)):
+            yield from chain.from_iterable(read_objects(one, rows_at) for one in shards)
+        else:
+            yield from _saved_rows(Path(path))
         return
     with nullcontext(sys.stdin.buffer) if piped else Path(path).open("rb") as file:
         start = cast(io.BufferedReader, file).peek(4)
@@ -59,10 +71,12 @@ def read_objects(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
             rows = enumerate(_parquet_values(file, name), start=1)
         elif Path(path).suffix in _DELIMITERS:
             rows = _cells(file, name, _DELIMITERS[Path(path).suffix])
+        elif start.startswith(b"PK\x03\x04"):
+            rows = enumerate(_archived(file, name), start=1)
         elif start.startswith(b"\x1f\x8b"):
-            rows = _json_values(_unzipped(file, name), name)
+            rows = _json_values(_unzipped(file, name), name, rows_at)
         else:
-            rows = _json_values(file, name)
+            rows = _json_values(file, name, rows_at)
         for number, row in rows:
             where = f"{name}, row {number}"
             if not isinstance(row, dict):
@@ -71,11 +85,22 @@ def read_objects(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def find(row: Mapping[str, Any], name: str, default: Any = None) -> Any:
-    """Return a field, or after a dot a field of a struct, such as verl's `reward_model.ground_truth`."""
-    if name in row or "." not in name:
-        return row.get(name, default)
+    """Return a field, or after a dot a field of a struct, such as verl's `reward_model.ground_truth`.
+
+    A dot also leads into a list of objects, to the list of their fields. `*` is the first field of a struct.
+    """
+    if name in row:
+        return row[name]
     outer, _, inner = name.partition(".")
-    return find(row[outer], inner, default) if isinstance(row.get(outer), Mapping) else default
+    value = next(iter(row.values()), _MISSING) if outer == "*" else row.get(outer, _MISSING)
+    if not inner or value is _MISSING:
+        return default if value is _MISSING else value
+    if isinstance(value, Mapping):
+        return find(value, inner, default)
+    if isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value):
+        found = [find(one, inner, _MISSING) for one in value]
+        return default if any(one is _MISSING for one in found) else found
+    return default
 
 
 def first_field(
@@ -93,17 +118,23 @@ def first_field(
     if value is None and name and not nullable:
         raise ValueError(f"{where}: field {name!r} (the {role}) is null. {fix}")
     if not name:
-        has = ", ".join(map(repr, field_names(row))) or "no fields"
-        raise ValueError(
-            f"{where}: lacks {' or '.join(map(repr, dict.fromkeys(names)))} (the {role}); it has {has}. {fix}"
-        )
+        asked = " or ".join(map(repr, dict.fromkeys(names)))
+        raise ValueError(f"{where}: lacks {asked} (the {role}); it has {some_names(row)}. {fix}")
     return name, value
 
 
 def field_names(row: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the names of the fields; fields of structs come after a dot."""
+    """Yield the names of the fields; fields of structs, and of the objects in a list, come after a dot."""
     for name, value in row.items():
-        yield from (f"{name}.{inner}" for inner in value) if isinstance(value, Mapping) and value else [name]
+        inside = value[0] if isinstance(value, list) and value else value
+        yield from (f"{name}.{inner}" for inner in inside) if isinstance(inside, Mapping) and inside else [name]
+
+
+def some_names(row: Mapping[str, Any], most: int = 10) -> str:
+    """Return the names of at most ten fields, for an error."""
+    names = [*field_names(row)]
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(repr(name[:80]) for name in names[:most]) + more if names else "no fields"
 
 
 def id_of_row(row: Mapping[str, Any], names: Sequence[str], where: str, fix: str) -> tuple[str, str]:
@@ -152,31 +183,94 @@ def as_text(value: Any, name: str, role: str, where: str) -> str:
     return str(value).strip()
 
 
-def _json_values(lines: Iterable[bytes], name: str) -> Iterator[tuple[int, Any]]:
+def _json_values(lines: Iterable[bytes], name: str, rows_at: str = "") -> Iterator[tuple[int, Any]]:
     """Yield number and value of every line that is not blank, or of every item if the first one begins an array."""
     numbered = enumerate(lines, start=1)  # bytes: text mode would also break lines at a bare carriage return
     filled = ((number, text) for number, line in numbered if (text := line.strip().removeprefix(_BOM).strip()))
     for number, text in filled:
         if text.startswith(b"[") or text == b"{":  # an array, or an object over several lines
             whole = _parsed(b"".join([text, b"\n", *(rest for _, rest in numbered)]), name)
-            yield from enumerate(whole if isinstance(whole, list) else _wrapped(whole), start=1)
+            yield from enumerate(_wrapped(whole, name, rows_at), start=1)
             return
         value, later = _parsed(text, f"{name}, row {number}"), list(islice(filled, 1))
-        yield from enumerate([value] if later else _wrapped(value), start=number)
+        yield from enumerate([value] if later else _wrapped(value, name, rows_at), start=number)
         for number, text in chain(later, filled):
             yield number, _parsed(text, f"{name}, row {number}")
 
 
-def _wrapped(value: Any) -> list[Any]:
-    """Return the rows that an object holds in one of the usual fields; any other value is a row itself."""
-    inner = [value[name] for name in _WRAPPERS if isinstance(value.get(name), list)] if isinstance(value, dict) else []
-    rows = inner[0] if len(inner) == 1 else []
-    return rows if rows and all(isinstance(row, dict) for row in rows) else [value]
+def _wrapped(value: Any, name: str, rows_at: str) -> list[Any]:
+    """Return the rows in a JSON value; a value without any is a row itself."""
+    if rows_at:
+        value = find(value, rows_at) if isinstance(value, dict) else None
+        if not isinstance(value, list | dict):
+            raise ValueError(f"{name}: has no rows at {rows_at!r}. Give the field of the rows: --rows FIELD")
+    return rows_of(value) or (value if isinstance(value, list) else [value])
 
 
-def _cells(file: BinaryIO, name: str, delimiter: str) -> Iterator[tuple[int, Any]]:
+def rows_of(value: Any) -> list[Any]:
+    """Return the rows in a JSON value, none if it is a row.
+
+    These are the items of a list, the rows that a field such as `results` holds, maybe in a struct, a table of
+    `columns` and `data`, a map from ids to rows or to lists of samples, and a map from names to columns.
+    """
+    if isinstance(value, list):
+        lists = bool(value) and all(isinstance(one, list) for one in value)
+        return [{"id": number, "samples": one} for number, one in enumerate(value)] if lists else value
+    if not isinstance(value, dict) or any(name in value for name in (*ID_COLUMNS, *PROMPT_COLUMNS)):
+        return _columns(value) if isinstance(value, dict) else []
+    columns, data = value.get("columns"), value.get("data")
+    if isinstance(columns, list) and isinstance(data, list):
+        return [dict(zip(columns, row, strict=True)) for row in data]
+    for name in _WRAPPERS:
+        rows = rows_of(value.get(name))
+        if rows and all(isinstance(row, dict) for row in rows):
+            return rows
+    first, *rest = value.values() or [{}]
+    if rest and all(isinstance(one, list) for one in value.values()):
+        return [{"id": key, "samples": samples} for key, samples in value.items()]
+    if rest and all(isinstance(one, dict) and 2 * len(one.keys() & first.keys()) > len(one) for one in value.values()):
+        return [{"id": key, **row} for key, row in value.items()]
+    return []
+
+
+def _columns(value: dict[str, Any]) -> list[Any]:
+    """Return the rows of a struct of columns, which are lists of one length; none if it is a row."""
+    lengths = {len(one) if isinstance(one, list) else -1 for one in value.values()}
+    is_table = len(lengths) == 1 and lengths != {-1} and len(value) > 1
+    return [dict(zip(value, row, strict=True)) for row in zip(*value.values(), strict=True)] if is_table else []
+
+
+def _archived(file: BinaryIO, name: str) -> Iterator[Any]:
+    """Yield the rows in the JSON files of a zip, of Inspect's logs the samples."""
+    try:
+        with zipfile.ZipFile(file if file.seekable() else io.BytesIO(file.read())) as archive:
+            inside = [one for one in archive.namelist() if one.endswith((".json", ".jsonl"))]
+            for one in [one for one in inside if one.startswith("samples/")] or inside:
+                with archive.open(one) as member:
+                    yield from (row for _, row in _json_values(member, f"{name}/{one}"))
+    except (zipfile.BadZipFile, NotImplementedError, zlib.error) as error:
+        raise ValueError(f"{name}: not a readable zip: {error}. Write the log as JSON") from error
+
+
+def _shards(folder: Path) -> list[Path]:
+    """Return the files of a folder that hold rows, in the order of the numbers in their names."""
+    if any((folder / name).is_file() for name in ("dataset_info.json", "dataset_dict.json", "state.json")):
+        return []
+    files = [one for one in folder.iterdir() if one.suffix in (*SUFFIXES, ".eval") and one.is_file()]
+    if not files:
+        return []
+    ((suffix, _),) = Counter(sorted(one.suffix for one in files)).most_common(1)
+    numbered = [
+        ([int(part) if part.isdigit() else part for part in re.split(r"(\d+)", one.name)], one) for one in files
+    ]
+    return [one for _, one in sorted(numbered) if one.suffix == suffix]
+
+
+def _cells(file: BinaryIO, name: str, delimiters: str) -> Iterator[tuple[int, Any]]:
     """Yield number and row of a table with a header; a cell that begins with a bracket is JSON."""
     csv.field_size_limit(2**31 - 1)
+    header = cast(io.BufferedReader, file).peek(1 << 16).split(b"\n")[0]
+    delimiter = max(delimiters, key=lambda one: header.count(one.encode()))
     reader = csv.DictReader(io.TextIOWrapper(file, "utf-8-sig", newline=""), delimiter=delimiter, strict=True)
     try:
         for number, row in enumerate(reader, start=2):  # the header is row 1
@@ -223,6 +317,20 @@ def _saved_rows(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         (saved,) = saved.values()
     for number, row in enumerate(saved, start=1):
         yield f"{folder}, row {number}", row
+
+
+def shards_as_one(files: Sequence[Path]) -> dict[str, list[Path]]:
+    """Group files that are shards of one run: `-of-` in numbered names, or three and more padded numbers."""
+    groups: dict[str, list[Path]] = {}
+    for file in files:
+        groups.setdefault(re.sub(r"(?<!\d)(0\d{2,}|\d{5})(?!\d)", "*", str(file)), []).append(file)
+    named: dict[str, list[Path]] = {}
+    for name, group in groups.items():
+        if len(group) > 2 or "*-of-*" in name:
+            named[name] = group
+        else:
+            named |= {str(file): [file] for file in group}
+    return named
 
 
 def _parsed(text: bytes, where: str) -> Any:

@@ -1,68 +1,31 @@
 """Files of samples: questions with their answers and labels, from the formats that tools write.
 
-A row is read by the names of its fields. `NAMES` has the usual names of each role, in the order in which they are
-tried; `Fields` gives other names. A row has
+A row is read by the names of its fields: `NAMES` has the usual names of each role, in the order in which they are
+tried, `TOOLS` those of tools whose rows need others, and `Fields` the caller's. A row has
 
 - the question: an id, or a prompt, whose hash is then the id; rows of a question may be anywhere in the file;
 - its samples: a list of texts, of messages, or of objects with a text or an extracted `answer`; or one of them;
 - a gold answer and a label or reward of each sample, where the file has them.
 
-`TOOLS` names the tool by fields that only its rows have; four of them need more than names (`_CONVERTED`).
-
 The field `answer` of a sample is the answer that its source extracted (null: none). It is used unchanged, because
-published `text` is often cut short or left out.
+published `text` is often cut short or left out. Where most samples of a file are no responses but bare answers, such as
+`7\\pi`, they are read as such.
 """
 
 import difflib
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from outcome_rl.files.rows import ID_COLUMNS, PROMPT_COLUMNS, as_text, field_names, find, id_of_row, read_objects
+from outcome_rl.files.formats import BARE_ANSWER, LIKELY, NAMES, ROW, SHORT, TEXTS, THRESHOLD, TOOLS, WORDS
+from outcome_rl.files.rows import as_text, field_names, find, id_of_row, read_objects, some_names
+from outcome_rl.outcomes.extraction.response import final_answer
+from outcome_rl.outcomes.keys import Tag, canonical_text
 from outcome_rl.outcomes.matcher import OutcomeMatcher
 from outcome_rl.questions import question_id as question_id_of
-
-NAMES: dict[str, tuple[str, ...]] = {
-    "id": (*ID_COLUMNS, "doc_id"),
-    "prompt": (*PROMPT_COLUMNS, "input", "full_prompt", "doc.query"),
-    "gold": (
-        *("gold", "answer", "reward_model.ground_truth", "solution", "ground_truth", "target", "expected_answer"),
-        *("gts", "gt"),
-    ),
-    "samples": (
-        *("samples", "completions", "responses", "generations", "outputs", "code", "predictions"),
-        *("response", "completion", "generation", "output", "messages"),
-        "choices",  # also the options of a multiple-choice question
-    ),
-    "reward": (
-        *("correct", "is_correct", "symbolic_correct", "exploration/correct", "correctness_math_verify"),
-        *("score", "reward"),
-    ),
-}
-"""Role -> usual names of its field; a dot leads into a struct. A list of samples comes before one sample."""
-
-TEXTS = ("text", "response", "completion", "content", "message", "generation", "output")
-"""Names of the text in an object of a sample."""
-
-TOOLS: dict[str, tuple[str, ...]] = {
-    "lm-evaluation-harness": ("resps", "target"),
-    "lighteval": ("doc", "model_response"),
-    "lighteval, older details": ("predictions", "full_prompt"),
-    "verl's rollouts": ("input", "output", "gts"),
-    "TRL's completions with outcome_rl": ("prompt", "completion", "exploration/outcome"),
-    "TRL's completions": ("prompt", "completion", "advantage"),
-    "an OpenAI batch": ("custom_id", "response"),
-    "vLLM's outputs": ("prompt", "outputs"),
-    "Qwen2.5-Math": ("gt", "code"),
-    "NeMo-Skills": ("generation", "expected_answer"),
-    "Open-R1": ("generations",),
-}
-"""Tool -> the fields by which its rows are told from others, the first tool that fits."""
-
-THRESHOLD = 0.5  # a reward above it is correct: a reward of .1 for the format alone is not
 
 
 class Fields(NamedTuple):
@@ -73,6 +36,8 @@ class Fields(NamedTuple):
     samples: str = ""
     gold: str = ""
     reward: str = ""
+    rows: str = ""  # field of a JSON object that holds its rows
+    id_part: str = ""  # expression whose first group is the part of an id that names the question
 
 
 @dataclass(frozen=True)
@@ -94,20 +59,21 @@ class SampleFile(NamedTuple):
 
 
 def read_sample_file(
-    path: str | Path,
-    *,
+    *paths: str | Path,
     fields: Fields | None = None,
     threshold: float = THRESHOLD,
     from_text: bool = False,
+    has_golds: bool = True,
     extract: Callable[[str], str | None] | None = None,
 ) -> SampleFile:
-    """Read a file of samples.
+    """Read a file of samples, or several as one.
 
     Args:
-        path: as for `rows.read_objects`.
+        paths: as for `rows.read_objects`.
         fields: names of fields, where they are unusual.
         threshold: a number above it, of the reward, means correct; true and false need none.
         from_text: extract every answer from the sample's text, even if the sample has an `answer`.
+        has_golds: False takes no field for a gold answer.
         extract: from text to answer; None takes the final answer.
 
     Returns:
@@ -116,45 +82,67 @@ def read_sample_file(
 
     Raises:
         FileNotFoundError: the file does not exist.
-        ValueError: a field is missing (the error lists those that are there) or of the wrong type, there are no
-            samples, or two gold answers or prompts for one question id. The message starts with file and row.
+        ValueError: fields are missing (the error names all of them and suggests others) or of the wrong type, there are
+            no samples, or two gold answers or prompts for one question id. The message starts with file and row.
     """
-    reader = _Reader(fields or Fields(), threshold, from_text, extract or OutcomeMatcher.extract)
+    reader = _Reader(fields or Fields(), threshold, from_text, has_golds, extract or OutcomeMatcher.extract)
     filters: set[Any] = set()
-    for where, row in read_objects(path):
+    for where, row in (one for path in paths for one in read_objects(path, reader.given.rows)):
         filters.update([row["filter"]] if "resps" in row and "filter" in row and not filters else [])
         if "resps" in row and filters and row.get("filter") not in filters:
             continue  # the same samples again, under another filter of lm-evaluation-harness
         reader.add(row, where)
     if not reader.questions:
         nulls = " but null samples" if reader.skipped else ""
-        raise ValueError(f"{path}: has no rows{nulls}. Write one JSON object per line, or one JSON array of objects")
+        raise ValueError(
+            f"{paths[0]}: has no rows{nulls}. Write one JSON object per line, or one JSON array of objects"
+        )
     return SampleFile(list(reader.questions.values()), reader.remarks())
 
 
 class _Reader:
     """Adds rows to questions, and remembers what a user should know of it."""
 
-    def __init__(self, fields: Fields, threshold: float, from_text: bool, extract: Callable[[str], str | None]) -> None:
+    def __init__(
+        self,
+        fields: Fields,
+        threshold: float,
+        from_text: bool,
+        has_golds: bool,
+        extract: Callable[[str], str | None],
+    ) -> None:
         self.given, self.threshold, self.from_text, self.extract = fields, threshold, from_text, extract
+        self.has_golds = has_golds
         self.questions: dict[str, Question] = {}
-        self.skipped = self.joined = self.unlabelled = 0
+        self.skipped = self.joined = self.rows = 0
+        self._left_out: Counter[str] = Counter()
         self._used: Counter[str] = Counter()  # role and field -> rows
         self._tool = ""
         self._seen_at: dict[str, str] = {}
         self._prompts: dict[str, Any] = {}
+        self._short: dict[tuple[str, int], str] = {}  # id and index of a sample without an answer -> its short text
+        self._numeric: list[str] = []
 
     def add(self, read: Mapping[str, Any], where: str) -> None:
-        tool = next((name for name, needed in TOOLS.items() if all(one in read for one in needed)), "")
-        self._tool = self._tool or tool
-        row = _CONVERTED[tool](read, where) if tool in _CONVERTED else read
-        question_id, prompt = self._id(row, where)
-        gold = self._gold(row, where)
-        several, samples = self._samples(row, where)
-        labels = self._labels(row, len(samples) if several else None, where)
+        row = {**{name.lower(): value for name, value in read.items()}, **read}
+        tool = next((name for name, (needed, _) in TOOLS.items() if all(one in read for one in needed)), "")
+        self._tool, self.rows = self._tool or tool, self.rows + 1
+        names = {role: self._find(role, row, tool, where) for role in NAMES}
+        if names["samples"] is None and "batch" in tool:
+            names["samples"] = "", None  # a request that failed
+        if not self.has_golds:
+            names["gold"] = None
+        self._check_complete(names, row, read, where)
+        if not self._numeric:
+            self._numeric = [name for name, value in read.items() if isinstance(value, int | float)]
+        prompt = names["prompt"][1] if names["prompt"] else None
+        question_id = self._id(names["id"], prompt, row, where)
+        gold = self._gold(names["gold"], where)
+        several, samples = self._samples(names["samples"], where)
+        labels = self._labels(names["reward"], len(samples) if several else None, where)
         known = self.questions.get(question_id)
         if known is None:
-            known = self.questions[question_id] = Question(question_id, gold, [], [], row)
+            known = self.questions[question_id] = Question(question_id, gold, [], [], read)
             self._seen_at[question_id], self._prompts[question_id] = where, prompt
         else:
             self._check_same(known, gold, prompt, where)
@@ -164,168 +152,268 @@ class _Reader:
             if sample is None:
                 self.skipped += 1
                 continue
-            found = self._answer(sample, place)
-            label = labels[index] if labels is not None else self._label_of(sample, row, place)
-            self.unlabelled += label is None
-            known.answers.append(found)
-            known.labels.append(label)
+            answer = self._answer(sample, question_id, len(known.answers), place)
+            known.answers.append(answer)
+            known.labels.append(labels[index] if labels is not None else self._label_of(sample, row, place))
         if not known.answers:  # all of its samples so far are null
             del self.questions[question_id]
 
     def remarks(self) -> list[str]:
-        """Return sentences on how the file was read, for the first line of a report and below it."""
+        """Read bare answers; return sentences on how the file was read, for the first line of a report and below it."""
         fields = ", ".join(role_and_field for role_and_field, _ in self._used.most_common())
         found = [f"read as {self._tool or 'rows of samples'} ({fields})"]
+        if self._are_bare():
+            found.append("most samples are bare answers and are read as such; --from-text reads them as responses")
+            for (question_id, index), text in self._short.items():
+                self.questions[question_id].answers[index] = text
         if self.skipped:
             found.append(f"null samples, which are skipped: {self.skipped}")
         if self.joined:
             found.append(f"rows with the id of an earlier row, which count as samples of its question: {self.joined}")
-        if self.unlabelled and any(label is not None for one in self.questions.values() for label in one.labels):
-            found.append(f"samples without a label: {self.unlabelled}")
-        return found
+        found += [f"{what}: {number}" for what, number in self._left_out.items()]
+        labels = [label for one in self.questions.values() for label in one.labels]
+        if 0 < labels.count(None) < len(labels):
+            found.append(f"samples without a label: {labels.count(None)}")
+        judged = any(label is not None for label in labels) or any(one.gold for one in self.questions.values())
+        if self._numeric and not judged:
+            found.append(f"numbers that may be rewards (--reward): {', '.join(self._numeric[:10])}")
+        return [*found, *self._doubtful_ids()]
 
-    def _named(self, role: str, row: Mapping[str, Any]) -> str:
-        """Return the name of a role's field in a row, or "" where it has none."""
-        given = str(getattr(self.given, role))
-        names = (given,) if given else NAMES[role]
-        for name in names:
-            if find(row, name, _MISSING) is not _MISSING and (
-                given or role != "samples" or _is_sample(find(row, name))
-            ):
-                self._used[f"{role}: {name}"] += 1
-                return name
-        return ""
+    def _doubtful_ids(self) -> Iterator[str]:
+        """Yield a remark where every sample has an id of its own, though questions seem to have several."""
+        if self.rows < 2 or any(len(one.answers) > 1 for one in self.questions.values()) or self.given.id_part:
+            return
+        prompts = [repr(prompt) for prompt in self._prompts.values() if prompt is not None]
+        stems = {re.sub(r"[-_./: ]?\d+$", "", question_id) for question_id in self.questions}
+        if prompts and 2 * len(set(prompts)) <= len(prompts):
+            yield "every sample has an id of its own, though prompts repeat: --prompt FIELD takes prompts for ids"
+        elif 1 < len(stems) < len(self.questions):
+            yield (
+                f"every sample has an id of its own; if ids such as {next(iter(self.questions))[:SHORT]!r} number the "
+                r"samples of a question, --id-part '(.*)[-_]\d+$' takes the part before the number for the id"
+            )
 
-    def _lacks(self, role: str, row: Mapping[str, Any], where: str) -> ValueError:
+    def _are_bare(self) -> bool:
+        """Whether most samples have no answer as responses, and most of these are answers as they are."""
+        samples = sum(len(one.answers) for one in self.questions.values())
+        missing = sum(answer is None for one in self.questions.values() for answer in one.answers)
+        if self.from_text or 2 * missing <= samples:
+            return False
+        words = (Tag.WORDS, Tag.UNREAD)
+        read = sum(
+            text == self.questions[id_].gold or not canonical_text(text).startswith(words)
+            for (id_, _), text in self._short.items()
+        )
+        return 2 * read > missing
+
+    def _find(self, role: str, row: Mapping[str, Any], tool: str, where: str) -> tuple[str, Any] | None:
+        """Return the name of a role's field in a row, and its value; None where it has none."""
         given = str(getattr(self.given, role))
-        has = [*field_names(row)]
-        near = difflib.get_close_matches(given, has, n=3, cutoff=0.6) if given else []
-        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
-        usual = repr(given) if given else f"{' or '.join(map(repr, NAMES[role][:3]))}"
-        return ValueError(
-            f"{where}: lacks {usual} (the {role}); it has {', '.join(map(repr, has)) or 'no fields'}{hint} Name the "
-            f"field: --{role} FIELD"
+        others = {str(getattr(self.given, name)) for name in NAMES if name != role}
+        names = TOOLS[tool][1].get(role, NAMES[role]) if tool else NAMES[role]
+        if role == "reward" and isinstance(row.get("metrics"), list):  # lm-evaluation-harness names its own
+            names = (*names, *map(str, row["metrics"]))
+        for name in (given,) if given else names:
+            value = _called(name, row, where) if callable(name) else _value(row, name)
+            if value is _MISSING or (not given and name in others):
+                continue
+            if role != "samples" or given or _is_sample(value):
+                shown = role if callable(name) else str(name)
+                self._used[f"{role}: {shown}"] += 1
+                return shown, value
+        return (ROW, None) if given == ROW else None
+
+    def _check_complete(
+        self, names: Mapping[str, tuple[str, Any] | None], row: Mapping[str, Any], read: Mapping[str, Any], where: str
+    ) -> None:
+        """Raise one error for all fields that a row lacks, with the fields that may be meant."""
+        has, lacking = [*field_names(read)], []
+        for role in NAMES:
+            given = str(getattr(self.given, role))
+            if names[role] is not None or (role == "gold" and not self.has_golds):
+                continue
+            if given and role != "reward":  # a reward may stand in the samples
+                near = difflib.get_close_matches(given, has, n=3, cutoff=0.6)
+                lacking.append(
+                    f"{given!r} (the {role})" + (f", did you mean {' or '.join(map(repr, near))}?" if near else "")
+                )
+            elif role == "samples" or (role == "id" and names["prompt"] is None):
+                lacking.append(f"{' or '.join(map(repr, NAMES[role][:3]))} (the {role})")
+        if not lacking:
+            return
+        taken = {found[0] for found in names.values() if found}
+        options = []
+        for role, parts in LIKELY.items():
+            if names[role] is None and not (role == "id" and names["prompt"]):
+                likely = [name for part in parts for name in has if part in name.lower() and name not in taken]
+                golds = [name for name in likely if any(part in name.lower() for part in LIKELY["gold"][:5])]
+                chosen = [name for name in likely if (name in golds) == (role == "gold")] or likely
+                options += [f"--{role} {chosen[0]}" if chosen else f"--{role} {ROW if role == 'id' else 'FIELD'}"]
+                taken |= {*chosen[:1]}
+        prompt = f" In place of --id, --prompt takes prompts for ids, and --id {ROW} the rows." * (names["id"] is None)
+        nested = " The rows may be inside: --rows FIELD." * (self.rows == 1 and not self.given.rows and len(has) < 3)
+        raise ValueError(
+            f"{where}: lacks {'; '.join(lacking)}; it has {some_names(read)}. Name the fields: "
+            f"{' '.join(options)[:400]}.{prompt}{nested}"
         )
 
-    def _id(self, row: Mapping[str, Any], where: str) -> tuple[str, Any]:
-        """Return the id of a row, by default the hash of its prompt as the trainers take it, and the prompt."""
-        asked = self._named("prompt", row)
-        prompt = find(row, asked) if asked else None
-        name = "" if self.given.prompt and not self.given.id else self._named("id", row)
-        if name and (find(row, name) is not None or prompt is None):
-            return id_of_row(row, (name,), where, "Give every question its own id, or its prompt")[0], prompt
-        if prompt is None:
-            raise self._lacks("id", row, where)
-        return question_id_of(prompt), prompt
+    def _id(self, found: tuple[str, Any] | None, prompt: Any, row: Mapping[str, Any], where: str) -> str:
+        """Return the id of a row, by default the hash of its prompt as the trainers take it."""
+        if self.given.id == ROW:
+            return str(self.rows)
+        name = "" if found is None or (self.given.prompt and not self.given.id) else found[0]
+        if not name or (found is not None and found[1] is None and prompt is not None):
+            return question_id_of(prompt)
+        text = id_of_row(row, (name,), where, "Give every question its own id, or its prompt")[0]
+        part = re.match(self.given.id_part, text) if self.given.id_part else None
+        return part[1] if part and part.re.groups else text
 
-    def _gold(self, row: Mapping[str, Any], where: str) -> str | None:
-        name = self._named("gold", row)
-        if not name and self.given.gold:
-            raise self._lacks("gold", row, where)
-        value = find(row, name) if name else None
+    def _gold(self, found: tuple[str, Any] | None, where: str) -> str | None:
+        name, value = found or ("", None)
         if isinstance(value, list) and len(set(map(str, value))) == 1:
             value = value[0]
-        return None if value is None else as_text(value, name, "gold answer", where)
+        if isinstance(value, list | Mapping):
+            self._left_out["gold answers that are lists or objects, which are left out"] += 1
+            return None
+        return None if value is None else str(value) if isinstance(value, bool) else as_text(value, name, "gold", where)
 
-    def _samples(self, row: Mapping[str, Any], where: str) -> tuple[bool, Sequence[Any]]:
+    def _samples(self, found: tuple[str, Any] | None, where: str) -> tuple[bool, Sequence[Any]]:
         """Return whether a row has a list of samples, and the samples."""
-        name = self._named("samples", row)
-        if not name:
-            present = [one for one in NAMES["samples"] if find(row, one, _MISSING) is not _MISSING]
-            if present and not self.given.samples:  # of the wrong type
-                value = find(row, present[0])
-                if value is None:
-                    return False, [None]
-                raise ValueError(
-                    f"{where}: field {present[0]!r} must be text or a list of samples; got {type(value).__name__}. "
-                    "Name another field: --samples FIELD"
-                )
-            raise self._lacks("samples", row, where)
-        value = find(row, name)
-        if isinstance(value, list) and not _is_conversation(value):
-            if not value:
-                raise ValueError(f"{where}: field {name!r} must be a list of at least one sample; got []")
-            return True, [one[0] if isinstance(one, list) and len(one) == 1 else one for one in value]
-        return False, [value]
+        name, value = found or ("", None)
+        if isinstance(value, Mapping) and not _is_text(value):
+            value = list(value.values())
+        if not isinstance(value, list) or _is_one(value):
+            return False, [value]
+        if not value:
+            raise ValueError(f"{where}: field {name!r} must be a list of at least one sample; got []")
+        if all(isinstance(one, list) and not _is_one(one) for one in value):  # samples of each request or attempt
+            return True, [sample for one in value for sample in one]
+        return True, value
 
-    def _labels(self, row: Mapping[str, Any], count: int | None, where: str) -> list[bool | None] | None:
+    def _labels(self, found: tuple[str, Any] | None, count: int | None, where: str) -> list[bool | None] | None:
         """Return the labels that stand in the row; None where they may stand in the samples."""
-        name = self._named("reward", row)
-        value = find(row, name) if name else None
-        if not name or (value is None and count is not None):
+        name, value = found or ("", None)
+        if found is None or (value is None and count is not None):
             return None
         if count is None:
             return [self._label(value, name, where)]
-        if not isinstance(value, list) or len(value) != count:
+        if isinstance(value, list) and len(value) == count:
+            return [self._label(one, name, f"{where}: {name}[{index}]") for index, one in enumerate(value)]
+        if self.given.reward or isinstance(value, list):
             raise ValueError(
-                f"{where}: field {name!r} must be a list of {count} labels, one per sample; got {str(value)[:80]!r}. "
+                f"{where}: field {name!r} must be a list of {count} labels, one per sample; got {_short(value)}. "
                 "Leave it out, or put it into the samples"
             )
-        return [self._label(one, name, f"{where}: {name}[{index}]") for index, one in enumerate(value)]
+        return [self._label(value, name, where)] if count == 1 else None  # one number for several samples
 
     def _label_of(self, sample: Any, row: Mapping[str, Any], where: str) -> bool | None:
         """Return the label in a sample; a field that was named must be in every sample or row, but may be null."""
-        name = self._named("reward", sample) if isinstance(sample, Mapping) else ""
-        if name:
-            return self._label(find(sample, name), name, where)
+        found = self._find("reward", sample, "", where) if isinstance(sample, Mapping) else None
+        if found is not None:
+            return self._label(found[1], found[0], where)
         if self.given.reward:
-            fields = {**row, **sample} if isinstance(sample, Mapping) else row
-            raise self._lacks("reward", fields, where)
+            has = some_names({**row, **sample} if isinstance(sample, Mapping) else row)
+            raise ValueError(
+                f"{where}: lacks {self.given.reward!r} (the reward); it has {has}. Name the field: --reward FIELD"
+            )
         return None
 
     def _label(self, value: Any, name: str, where: str) -> bool | None:
-        if isinstance(value, str):  # a cell of a CSV file
-            value = {"true": True, "false": False, "": None}.get(value.strip().lower(), value)
-            value = _number(value) if isinstance(value, str) else value
+        if isinstance(value, list) and value and all(isinstance(one, int | float) for one in value):
+            if len(value) > 1 and not self.given.reward:  # of tokens, or of several functions
+                self._left_out[f"lists of numbers in {name!r}, which are no labels (--reward adds them up)"] += 1
+                return None
+            value = sum(value) if len(value) > 1 else value[0]
+        if isinstance(value, str):  # a cell of a CSV file, or a word
+            value = _number(WORDS.get(value.strip().lower(), value.strip() or None))
         if value is None or isinstance(value, bool):
             return value
         if not isinstance(value, int | float) or value != value:
+            if not self.given.reward:
+                self._left_out[f"values of {name!r} that are no labels, which are left out"] += 1
+                return None
             raise ValueError(
-                f"{where}: field {name!r} must be a number, true, false or null; got {str(value)[:80]!r}. Correct it, "
-                "or name another field: --reward FIELD"
+                f"{where}: field {name!r} must be a number, true, false or null; got {_short(value)}. Correct it, or "
+                "name another field: --reward FIELD"
             )
         return bool(value > self.threshold)
 
-    def _answer(self, sample: Any, where: str) -> str | None:
+    def _answer(self, sample: Any, question_id: str, index: int, where: str) -> str | None:
         if isinstance(sample, Mapping) and "answer" in sample and not self.from_text:
             value = sample["answer"]
             return None if value is None else as_text(value, "answer", "answer of a sample", where)
-        return self.extract(_text(sample, where))
+        text = _text(sample, where)
+        answer = self.extract(text)
+        if answer is None and not self.from_text and text.strip():
+            if BARE_ANSWER.search(self.given.samples):
+                return final_answer(text)
+            if len(text) <= SHORT:
+                self._short[question_id, index] = text.strip()
+        return answer
 
     def _check_same(self, known: Question, gold: str | None, prompt: Any, where: str) -> None:
         """Check that two rows with one id are of one question."""
         id_, first = known.question_id, self._seen_at[known.question_id]
         if known.gold != gold:
             raise ValueError(
-                f"{where}: the gold answer of id {id_!r} must be {known.gold!r}, as in {first}; got {gold!r}. Give "
-                "different questions different ids"
+                f"{where}: the gold answer of id {id_[:SHORT]!r} must be {_short(known.gold)}, as in {first}; got "
+                f"{_short(gold)}. Give different questions different ids: --id FIELD, or --id {ROW} for one a row"
             )
         if prompt is not None and self._prompts[id_] is not None and prompt != self._prompts[id_]:
             raise ValueError(
-                f"{where}: id {id_!r} has another prompt in {first}. Give different questions different ids, or leave "
-                "the ids out with --prompt FIELD"
+                f"{where}: id {id_[:SHORT]!r} has another prompt in {first}. Give different questions different ids, "
+                "or leave the ids out with --prompt FIELD"
             )
 
 
 _MISSING = object()
+_NO_TEXT = ("reasoning", "thinking", "redacted_thinking", "tool_use", "function_call")  # types of parts of a response
 
 
-def _is_conversation(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(one, Mapping) and "role" in one for one in value)
+def _value(row: Mapping[str, Any], name: str) -> Any:
+    value = find(row, name, _MISSING) if name != ROW else _MISSING
+    return find(row, name.lower(), _MISSING) if value is _MISSING else value
+
+
+def _called(gold_of: Callable[[Mapping[str, Any]], Any], row: Mapping[str, Any], where: str) -> Any:
+    try:
+        return gold_of(row)
+    except (AttributeError, IndexError, KeyError, TypeError) as error:
+        raise ValueError(f"{where}: no gold answer where its tool has it ({error!r}). Name it: --gold FIELD") from error
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= SHORT else f"{text[:SHORT]}..."
 
 
 def _is_sample(value: Any) -> bool:
     """Return whether a value is a list of samples or one sample."""
-    return isinstance(value, str | list)
+    if isinstance(value, Mapping):
+        return _is_text(value) or (
+            bool(value) and all(isinstance(one, list | str) or _is_text(one) for one in value.values())
+        )
+    return value is None or (isinstance(value, str | list | int | float) and not isinstance(value, bool))
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, Mapping) and ("answer" in value or any(name in value for name in TEXTS))
+
+
+def _is_one(value: Sequence[Any]) -> bool:
+    """Return whether a list is one sample: a conversation, or the parts of a response."""
+    return bool(value) and all(isinstance(one, Mapping) and ("role" in one or "type" in one) for one in value)
 
 
 def _text(sample: Any, where: str) -> str:
-    """Return the text of a sample: itself, its text field, or what the assistant said last."""
-    if isinstance(sample, str):
-        return sample
-    if _is_conversation(sample):
-        said = [one for one in sample if one["role"] == "assistant"] or sample
+    """Return the text of a sample: itself, its text field, what the assistant said last, or all of its parts."""
+    if isinstance(sample, str | int | float) and not isinstance(sample, bool):
+        return str(sample)
+    if isinstance(sample, list) and sample and all("role" in one for one in sample if isinstance(one, Mapping)):
+        said = [one for one in sample if not isinstance(one, Mapping) or one["role"] == "assistant"] or sample
         return _text(said[-1], where)
+    if isinstance(sample, list) and all(isinstance(one, Mapping) for one in sample):
+        return "".join(_text(one, where) for one in sample if one.get("type") not in _NO_TEXT and _is_text(one))
     if not isinstance(sample, Mapping):
         raise ValueError(
             f"{where}: expected text, messages, or an object with {TEXTS[0]!r} or 'answer'; got "
@@ -334,89 +422,14 @@ def _text(sample: Any, where: str) -> str:
     name = next((one for one in TEXTS if one in sample), None)
     if name is None:
         raise ValueError(
-            f"{where}: lacks {' or '.join(map(repr, TEXTS[:4]))} (the text); it has "
-            f"{', '.join(map(repr, sample)) or 'no fields'}. Rename a field, or give an 'answer'"
+            f"{where}: lacks {' or '.join(map(repr, TEXTS[:4]))} (the text); it has {some_names(sample)}. Name it by a "
+            "dot, --samples FIELD.TEXT, or give an 'answer'"
         )
-    inner = sample[name]
-    return "" if inner is None else _text(inner, where)
+    return "" if sample[name] is None else _text(sample[name], where)
 
 
-def _number(text: str) -> Any:
+def _number(value: Any) -> Any:
     try:
-        return float(text)
+        return float(value) if isinstance(value, str) else value
     except ValueError:
-        return text
-
-
-def _from_harness(row: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Read a row of lm-evaluation-harness: `resps` is a list of lists; a metric of 0 or 1 labels one sample."""
-    with _named_errors("lm-evaluation-harness", where):
-        texts = [text for one in row["resps"] for text in (one if isinstance(one, list) else [one])]
-        metrics = {name: row.get(name) for name in row.get("metrics") or ["exact_match"]}
-        doc = row["doc"] if isinstance(row.get("doc"), Mapping) else {}
-        usual = {"id": row.get("doc_id"), "gold": row["target"], "samples": texts}
-        return {**doc, **usual, **_metric_label(metrics, texts)}
-
-
-def _from_lighteval(row: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Read a row of lighteval's details: the gold is a choice, by its index."""
-    with _named_errors("lighteval", where):
-        doc, texts = row["doc"], list(row["model_response"]["text"])
-        found = {"gold": _chosen(doc["choices"], doc.get("gold_index"), where), "samples": texts}
-        found |= {"id": doc["id"]} if doc.get("id") else {}
-        found |= {"prompt": doc["query"]} if doc.get("query") else {}
-        return found | _metric_label(row.get("metric") or {}, texts)
-
-
-def _from_older_lighteval(row: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Read a row of lighteval's older details: `gold` is text, a list, or an index into `choices`."""
-    with _named_errors("lighteval", where):
-        texts, gold = row["predictions"], row.get("gold")
-        if gold is None:
-            gold = _chosen(row["choices"], row["gold_index"], where)
-        found = {"prompt": row["full_prompt"], "gold": gold, "samples": [texts] if isinstance(texts, str) else texts}
-        return found | _metric_label(row.get("metrics") or {}, found["samples"])
-
-
-def _chosen(choices: Sequence[Any], index: Any, where: str) -> Any:
-    golds = [choices[i] for i in (index if isinstance(index, list) else [index])]
-    if len(set(golds)) > 1:
-        raise ValueError(
-            f"{where}: must have one gold answer; lighteval's gold_index names {len(golds)}, such as {golds[:3]}. "
-            "Leave the row out, or score it with the metric of the file"
-        )
-    return golds[0]
-
-
-def _metric_label(metrics: Mapping[str, Any], texts: Sequence[Any]) -> dict[str, Any]:
-    """Return the label of one sample by the first metric that calls it right or wrong."""
-    scores = [score for score in metrics.values() if score in (0, 1)]
-    return {"correct": [bool(scores[0])]} if len(texts) == 1 and scores else {}
-
-
-@contextmanager
-def _named_errors(tool: str, where: str) -> Iterator[None]:
-    """Turn an error of a tool's row into one that names tool and row."""
-    try:
-        yield
-    except (AttributeError, IndexError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"{where}: a row of {tool} without a gold answer or responses where they usually are ({error!r}). Name the "
-            "fields: --gold FIELD --samples FIELD"
-        ) from error
-
-
-def _from_batch(row: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Read a row of an OpenAI batch: its `id` is another one in every batch; a request that failed has no choices."""
-    with _named_errors("an OpenAI batch", where):
-        answered = row["response"] is not None and row["response"]["status_code"] == 200
-        samples = row["response"]["body"]["choices"] if answered else None
-        return {**row, "id": row["custom_id"], "samples": samples}
-
-
-_CONVERTED: dict[str, Callable[[Mapping[str, Any], str], dict[str, Any]]] = {
-    "lm-evaluation-harness": _from_harness,
-    "lighteval": _from_lighteval,
-    "lighteval, older details": _from_older_lighteval,
-    "an OpenAI batch": _from_batch,
-}
+        return value

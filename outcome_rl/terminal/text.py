@@ -1,8 +1,13 @@
 """Text that a terminal may show, and errors on one line."""
 
+import logging
+import re
 import sys
+import warnings
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 from unicodedata import category
 
 from outcome_rl.extras import missing_extra
@@ -50,3 +55,39 @@ def _one_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return on_one_line(f"{error.filename}: {error.strerror}")
     return on_one_line(str(error))
+
+
+@contextmanager
+def folded_warnings(shown: int = 5) -> Iterator[None]:
+    """Show the first warnings and log messages of each kind, which differ only in quoted text and numbers, and count
+    the others in one line at the end.
+    """
+    kinds: Counter[str] = Counter()
+
+    def is_shown(text: str) -> bool:
+        kind = re.sub(r"'.*?'|\".*?\"|\d+", "*", text, flags=re.DOTALL)
+        kinds[kind] += 1
+        return kinds[kind] <= shown
+
+    def show(message: Warning | str, *place: Any, **more: Any) -> None:
+        if is_shown(str(message)):
+            before(message, *place, **more)
+
+    before, last = warnings.showwarning, logging.lastResort
+
+    def passes(record: logging.LogRecord) -> bool:
+        return is_shown(record.getMessage())
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = show
+        if last is not None:
+            last.addFilter(passes)
+        try:
+            yield
+        finally:
+            if last is not None:
+                last.removeFilter(passes)
+            for kind, number in kinds.items():
+                if number > shown:
+                    print(f"... and {number - shown} more such as: {printable(kind[:80])}", file=sys.stderr)

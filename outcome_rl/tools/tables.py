@@ -67,9 +67,10 @@ def print_reports(reports: Mapping[str, Report]) -> None:
         ragged = len(set(counts.values())) > 1
         rows = [
             [k, *(f"{curve[k]:.3f}" for curve in known.values()), *([str(counts[k])] if ragged else [])]
-            for k in report["diff_at_k"]
+            for k in next(iter(known.values()), {})
         ]
-        print_table(["k", *known, *(["questions"] if ragged else [])], rows, numbers=True)
+        if rows:
+            print_table(["k", *known, *(["questions"] if ragged else [])], rows, numbers=True)
         for kind, samples in report["disagreements_by_kind"].items():
             shown = [one for one in report["disagreements"] if one["kind"] == kind]
             name = kind if kind == "no answer" else f"gold: {kind}"
@@ -100,9 +101,7 @@ def _facts(file: str, report: Report) -> list[str]:
         if report["correctness"]
         else "correctness unknown: no gold answers or rewards (--gold, --reward)",
         *([f"{report['solved_fraction']:.1%} of questions solved"] if report["correctness"] else []),
-        f"{report['distinct_per_question']:.2f} distinct answers per question",
-        f"{report['majority_share']:.1%} of samples give the most frequent answer"
-        + (f", right for {report['majority_correct']:.1%} of questions" if report["correctness"] else ""),
+        *_about_answers(report),
         f"{report['no_answer_rate']:.1%} of samples without answer",
         f"{counted(report['unresolved'], 'comparison')} unresolved",
     ]
@@ -114,6 +113,16 @@ def _facts(file: str, report: Report) -> list[str]:
         number, reason = len(report["unscored_questions"]), first_reason(report["unscored_questions"])
         facts.append(f"{number} not scored, such as {on_one_line(reason)}")
     return facts
+
+
+def _about_answers(report: Report) -> list[str]:
+    if report["majority_share"] is None or report["n_samples"] == report["n_questions"]:
+        return []
+    right = "" if report["majority_correct"] is None else f", right for {report['majority_correct']:.1%} of questions"
+    return [
+        f"{report['distinct_per_question']:.2f} distinct answers per question",
+        f"{report['majority_share']:.1%} of samples give the most frequent answer{right}",
+    ]
 
 
 def paired_rows(before: Sequence[QuestionReport], after: Sequence[QuestionReport]) -> list[list[str]]:

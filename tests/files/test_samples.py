@@ -2,17 +2,20 @@
 
 import csv
 import json
-from collections.abc import Iterable
+import zipfile
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from outcome_rl import question_id
 from outcome_rl.analyze import analyze_file
 from outcome_rl.cli import main
+from outcome_rl.files.formats import NAMES, TOOLS
 from outcome_rl.files.jsonl import write_rows
-from outcome_rl.files.samples import NAMES, TOOLS, Fields, read_sample_file
+from outcome_rl.files.rows import shards_as_one
+from outcome_rl.files.samples import Fields, read_sample_file
 
 
 def write(path: Path, rows: Iterable[Any]) -> Path:
@@ -69,7 +72,8 @@ FORMATS: dict[str, tuple[dict[str, Any], str | None, list[str | None], list[bool
 
 
 def test_every_tool_has_a_row() -> None:
-    assert {*FORMATS, *(tool for tool, _ in WRITTEN.values())} == TOOLS.keys()
+    layouts = {one.tool for one in LAYOUTS.values()} - {""}
+    assert {*FORMATS, *(tool for tool, _ in WRITTEN.values()), *layouts} == TOOLS.keys()
 
 
 @pytest.mark.parametrize("tool", FORMATS)
@@ -80,6 +84,304 @@ def test_a_format_is_read_with_no_option_and_named(tool: str, tmp_path: Path) ->
     assert (question.gold, question.answers, question.labels) == (gold, answers, labels)
     assert file.remarks[0].startswith(f"read as {tool} (")
     analyze_file(tmp_path / "rows.jsonl")
+
+
+class Layout(NamedTuple):
+    """Layout of a tool's file, or kind of layout, and what it needs."""
+
+    make: Callable[[list[tuple[str, str, list[str], list[bool]]]], Any]  # id, gold, texts and labels of questions
+    tool: str = ""
+    fields: Fields = Fields()
+    knows: bool = True  # which samples are correct
+
+
+def lines(make: Callable[[str, str, str, bool], Any]) -> Callable[[Any], Any]:
+    """Return a maker of a row for each sample, from id, gold, text and label."""
+    return lambda questions: [
+        make(id_, gold, text, label)
+        for id_, gold, texts, labels in questions
+        for text, label in zip(texts, labels, strict=True)
+    ]
+
+
+def batch(make: Callable[[str], Any]) -> Callable[[Any], Any]:
+    return lambda questions: [
+        {"custom_id": f"{id_}-{i}", "key": f"{id_}-{i}", **make(text)}
+        for id_, _, texts, _ in questions
+        for i, text in enumerate(texts)
+    ]
+
+
+def rows(questions: Any) -> list[dict[str, Any]]:
+    return [{"id": id_, "gold": gold, "samples": texts} for id_, gold, texts, _ in questions]
+
+
+PART = Fields(id_part="(.*)-")
+LAYOUTS = {
+    "wrapper": Layout(lambda q: {"canary": "c", "outputs": rows(q)}),
+    "wrapper in a wrapper": Layout(lambda q: {"version": 3, "results": {"stats": {}, "results": rows(q)}}),
+    "wrapper of any name": Layout(lambda q: {"run": {"mine": rows(q)}}, fields=Fields(rows="run.mine")),
+    "map to rows": Layout(
+        lambda q: {id_: {"origin_prompt": id_, "prediction": texts, "gold": gold} for id_, gold, texts, _ in q},
+        "OpenCompass",
+    ),
+    "map to samples": Layout(lambda q: {id_: texts for id_, _, texts, _ in q}, knows=False),
+    "lists of samples": Layout(lambda q: [texts for _, _, texts, _ in q], knows=False),
+    "columns and data": Layout(lambda q: {"columns": [*rows(q)[0]], "data": [[*row.values()] for row in rows(q)]}),
+    "columns": Layout(lambda q: {name: [row[name] for row in rows(q)] for name in rows(q)[0]}),
+    "a dot into a list": Layout(
+        lambda q: [{"qid": id_, "tries": [{"out": text} for text in texts], "gt": gold} for id_, gold, texts, _ in q],
+        fields=Fields(samples="tries.out"),
+    ),
+    "the rows are the questions": Layout(
+        lambda q: [{"prompt": "same", "tries": texts, "gt": gold} for _, gold, texts, _ in q],
+        fields=Fields(id="@row", samples="tries"),
+    ),
+    "capital letters": Layout(lambda q: [{name.upper(): value for name, value in row.items()} for row in rows(q)]),
+    "words for labels": Layout(
+        lines(lambda id_, gold, text, label: {"prompt": id_, "output": text, "correct": "yes" if label else "no"})
+    ),
+    "a reward of a list": Layout(
+        lines(lambda id_, gold, text, label: {"input": id_, "output": text, "reward": [float(label)]})
+    ),
+    "rewards of tokens": Layout(
+        lines(lambda id_, gold, text, label: {"input": id_, "output": text, "score": [0.0, 0.0, float(label)]}),
+        fields=Fields(reward="score"),
+    ),
+    "rewards of tokens beside golds": Layout(
+        lines(lambda id_, gold, text, label: {"input": id_, "gold": gold, "output": text, "score": [0.1, 0.9]})
+    ),
+    "map to graded samples": Layout(
+        lambda q: {
+            "eval": {
+                id_: [
+                    {"solution": text, "plus_status": "pass" if label else "fail"}
+                    for text, label in zip(texts, labels, strict=True)
+                ]
+                for id_, _, texts, labels in q
+            }
+        }
+    ),
+    "graded lists": Layout(
+        lambda q: [{"question_id": id_, "output_list": texts, "graded_list": labels} for id_, _, texts, labels in q]
+    ),
+    "samples in a struct": Layout(
+        lambda q: [
+            {"problem": id_, "answer": gold, "responses": {f"{i}": {"content": text} for i, text in enumerate(texts)}}
+            for id_, gold, texts, _ in q
+        ]
+    ),
+    "turns": Layout(
+        lambda q: [
+            {"question_id": id_, "choices": [{"index": 0, "turns": ["hm", text]} for text in texts], "reference": gold}
+            for id_, gold, texts, _ in q
+        ]
+    ),
+    "Responses batch": Layout(
+        batch(
+            lambda text: {
+                "response": {
+                    "status_code": 200,
+                    "body": {
+                        "output": [
+                            {"type": "reasoning", "summary": []},
+                            {"type": "message", "content": [{"type": "output_text", "text": text}]},
+                        ]
+                    },
+                }
+            }
+        ),
+        "an OpenAI batch",
+        PART,
+        knows=False,
+    ),
+    "Anthropic batch": Layout(
+        batch(
+            lambda text: {
+                "result": {
+                    "message": {"content": [{"type": "thinking", "thinking": "9"}, {"type": "text", "text": text}]}
+                }
+            }
+        ),
+        "an Anthropic batch",
+        PART,
+        knows=False,
+    ),
+    "Gemini batch": Layout(
+        lambda q: [
+            {name: value for name, value in row.items() if name != "custom_id"}
+            for row in batch(lambda text: {"response": {"candidates": [{"content": {"parts": [{"text": text}]}}]}})(q)
+        ],
+        "a Gemini batch",
+        PART,
+        knows=False,
+    ),
+    "HELM": Layout(
+        lambda q: {
+            "adapter_spec": {"method": "generation"},
+            "request_states": [
+                {
+                    "instance": {
+                        "id": id_,
+                        "input": {"text": "?"},
+                        "references": [
+                            {"output": {"text": "0"}, "tags": []},
+                            {"output": {"text": gold}, "tags": ["correct"]},
+                        ],
+                    },
+                    "request_mode": "original",
+                    "result": {"completions": [{"text": text} for text in texts]},
+                }
+                for id_, gold, texts, _ in q
+            ],
+        },
+        "HELM",
+    ),
+    "Inspect": Layout(
+        lambda q: {
+            "eval": {"task": "t", "model": "m"},
+            "results": {"total_samples": 16},
+            "samples": lines(
+                lambda id_, gold, text, label: {
+                    "id": id_,
+                    "epoch": 1,
+                    "input": "?",
+                    "target": gold,
+                    "output": {"choices": [{"message": {"role": "assistant", "content": text}}]},
+                    "scores": {"match": {"value": "C" if label else "I"}},
+                }
+            )(q),
+        },
+        "Inspect",
+    ),
+    "promptfoo": Layout(
+        lambda q: {
+            "results": {
+                "results": lines(
+                    lambda id_, gold, text, label: {
+                        "id": text + id_,
+                        "promptIdx": 0,
+                        "vars": {"question": "?"},
+                        "prompt": {"raw": id_},
+                        "response": {"output": text},
+                        "success": label,
+                    }
+                )(q)
+            }
+        },
+        "promptfoo",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_files_of_every_layout_have_the_same_numbers(name: str, tmp_path: Path) -> None:
+    layout = LAYOUTS[name]
+    questions = [
+        (f"q{gold}", str(gold), [rf"I add them: \boxed{{{n}}}" for n in found], [n == gold for n in found])
+        for gold, found in ((7, [7, 7, 7, 7]), (15, [15, 17, 15, 17]), (17, [18, 19, 18, 17]), (4, [5, 6, 5, 6]))
+    ]
+    (tmp_path / "file.json").write_text(json.dumps(layout.make(questions)))
+    report = analyze_file(tmp_path / "file.json", fields=layout.fields).report
+    assert report["remarks"][0].startswith(f"read as {layout.tool or 'rows of samples'} (")
+    assert report["diff_at_k"] == pytest.approx({"1": 1, "2": 37 / 24, "4": 2})
+    expected = {"1": 7 / 16, "2": 7 / 12, "4": 0.75} if layout.knows else {}
+    assert report["pass_at_k"] == pytest.approx(expected)
+
+
+def test_archives_and_folders_are_one_file(tmp_path: Path) -> None:
+    of_sample = [{"id": 1, "epoch": i, "target": "4", "input": "?", "output": {"completion": text}} for i, text in PAIR]
+    with zipfile.ZipFile(tmp_path / "log.eval", "w") as archive:
+        archive.writestr("header.json", "{}")
+        for row in of_sample:
+            archive.writestr(f"samples/1_epoch_{row['epoch']}.json", json.dumps(row))
+    for row in of_sample:
+        write(tmp_path / "run" / f"{row['epoch']}.jsonl", [row])
+    (tmp_path / "run" / "settings.json").write_text("{}")
+    (question,) = read_sample_file(tmp_path / "log.eval").questions
+    assert (question.answers, question.gold) == (["4", "5"], "4")
+    assert read_sample_file(tmp_path / "run").questions == [question]
+    assert read_sample_file(*(tmp_path / "run" / f"{i}.jsonl" for i, _ in PAIR)).questions == [question]
+
+
+PAIR = [(2, r"\boxed{4}"), (10, r"\boxed{5}")]
+
+
+def test_numbered_files_are_one_where_nothing_else_is_meant() -> None:
+    steps = [Path(f"c_{i:05}.parquet") for i in range(3)]
+    assert [*shards_as_one(steps).values()] == [steps]
+    parts = [Path(f"train-{i:05}-of-00002.parquet") for i in range(2)]
+    assert [*shards_as_one(parts).values()] == [parts]
+    for apart in (["aime2024.jsonl", "aime2025.jsonl", "aime2026.jsonl"], ["5.jsonl", "10.jsonl", "15.jsonl"]):
+        assert len(shards_as_one([Path(one) for one in apart])) == 3
+
+
+def test_bare_answers_are_answers_where_most_samples_are(tmp_path: Path) -> None:
+    bare = [{"id": i, "gold": r"7\pi", "samples": [r"7\pi", r"4:30 \text{ p.m.}", r"so 7\pi"]} for i in range(4)]
+    report = analyze_file(write(tmp_path / "bare.jsonl", bare)).report
+    assert (report["pass_at_k"]["1"], report["no_answer_rate"]) == (pytest.approx(2 / 3), 0)
+    assert analyze_file(tmp_path / "bare.jsonl", from_text=True).report["no_answer_rate"] > 0.5
+    named = [{"id": 1, "gold": "Paris", "answer": "Paris"}, {"id": 2, "gold": "Oslo", "answer": "Rome"}]
+    report = analyze_file(write(tmp_path / "named.jsonl", named), fields=Fields(samples="answer")).report
+    assert (report["pass_at_k"]["1"], report["no_answer_rate"]) == (0.5, 0)
+
+
+def test_where_most_samples_have_no_answer_what_needs_answers_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    free = [{"id": i, "samples": ["Because of scattering.", "It scatters."], "score": [0.7, 0.2]} for i in range(4)]
+    main(["analyze", str(write(tmp_path / "free.jsonl", free))])
+    printed = capsys.readouterr().out
+    assert "--outcome" in printed
+    assert "distinct" not in printed
+    report = analyze_file(tmp_path / "free.jsonl").report
+    assert report["pass_at_k"] == {"1": 0.5, "2": 1.0}
+    assert (report["diff_at_k"], report["majority_share"], report["majority_correct"]) == ({}, None, None)
+
+
+def test_the_order_of_samples_changes_nothing(tmp_path: Path) -> None:
+    for name, texts in (("a", "4455"), ("b", "5544")):
+        write(tmp_path / f"{name}.jsonl", [{"id": 1, "gold": "4", "samples": [rf"\boxed{{{one}}}" for one in texts]}])
+    assert [analyze_file(tmp_path / f"{name}.jsonl").report["majority_correct"] for name in "ab"] == [0.5, 0.5]
+
+
+def test_one_message_names_all_that_is_missing_and_what_may_be_meant(tmp_path: Path) -> None:
+    row = {"accuracy": 1.0, "number_id": "e0", "final_solution": "so 1", "truth_of_it": "1"}
+    row |= {f"more {i}": "x" * 9999 for i in range(99)}
+    with pytest.raises(ValueError, match="--id number_id --samples final_solution --gold truth_of_it") as caught:
+        read_sample_file(write(tmp_path / "rows.jsonl", [row]))
+    assert "--prompt" in str(caught.value)
+    assert "@row" in str(caught.value)
+    assert len(str(caught.value)) < 1500
+    conflict = [{"prompt": "same", "gt": f"{i} " * 999, "output": "1"} for i in range(2)]
+    with pytest.raises(ValueError, match="--id @row") as caught:
+        read_sample_file(write(tmp_path / "conflict.jsonl", conflict))
+    assert len(str(caught.value)) < 600
+
+
+def test_a_field_of_samples_is_no_gold_and_golds_can_be_left_out(tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.jsonl", [{"task_id": "t", "solution": text} for text in ("def f(): 1", "def f(): 2")])
+    (question,) = read_sample_file(path, fields=Fields(samples="solution")).questions
+    assert (question.gold, len(question.answers)) == (None, 2)
+    golds = write(tmp_path / "golds.jsonl", [ROW | {"gold": "tests", "correct": [True]}])
+    assert analyze_file(golds, has_golds=False).report["pass_at_k"] == {"1": 1.0}
+
+
+def test_remarks_name_what_may_make_several_samples_of_one(tmp_path: Path) -> None:
+    numbered = write(tmp_path / "batch.jsonl", [{"id": f"q{i}-{j}", "output": "1"} for i in "ab" for j in range(2)])
+    assert "--id-part" in read_sample_file(numbered).remarks[-1]
+    uuids = [{"id": str(i), "prompt": "a" if i < 2 else "b", "output": "1"} for i in range(4)]
+    assert "--prompt" in read_sample_file(write(tmp_path / "uuids.jsonl", uuids)).remarks[-1]
+    rewards = [{"id": "a", "output": "1", "my_reward": 1.0, "step": 3}]
+    assert "my_reward" in read_sample_file(write(tmp_path / "rewards.jsonl", rewards)).remarks[-1]
+
+
+def test_many_warnings_of_one_kind_are_folded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    golds = [{"id": f"q{i}", "gold": "", "response": r"\boxed{1}"} for i in range(20)] + [ROW]
+    with pytest.warns(UserWarning, match="is empty") as shown:
+        main(["analyze", str(write(tmp_path / "rows.jsonl", golds))])
+    assert len(shown) == 5
+    assert "15 more" in capsys.readouterr().err
 
 
 def test_failed_requests_of_a_batch_are_skipped(tmp_path: Path) -> None:
@@ -170,14 +472,17 @@ ROW = {"id": "q", "gold": "4", "samples": [{"text": r"\boxed{4}"}]}
         (ROW, {"fields": Fields(gold="golds")}, r"lacks 'golds' .*did you mean 'gold'.*--gold"),
         (ROW, {"fields": Fields(reward="score")}, r"lacks 'score' .*--reward"),
         (ROW | {"id": None}, {}, r"'id' .* is null"),
-        (ROW | {"gold": ["4", "5"]}, {}, r"'gold' .*must be text or a number; got list"),
         (ROW | {"samples": []}, {}, r"'samples' must be a list of at least one sample"),
-        (ROW | {"samples": {"a": 1}}, {}, r"'samples' must be text or a list of samples; got dict.*--samples"),
+        (ROW | {"samples": {"a": 1}}, {}, r"lacks 'samples' .*it has 'id', 'gold', 'samples.a'.*--samples"),
         (ROW | {"samples": [{"model": "m"}]}, {}, r"sample 0: lacks 'text'.*it has 'model'"),
-        (ROW | {"samples": [4]}, {}, r"sample 0: expected text, messages, or an object .*got int"),
+        (ROW | {"samples": [True]}, {}, r"sample 0: expected text, messages, or an object .*got bool"),
         (ROW | {"samples": [{"answer": True}]}, {}, r"sample 0: field 'answer' .*must be text or a number; got bool"),
         (ROW | {"correct": [True, False]}, {}, r"'correct' must be a list of 1 labels"),
-        (ROW | {"correct": ["perhaps"]}, {}, r"'correct' must be a number, true, false or null; got 'perhaps'"),
+        (
+            ROW | {"correct": ["perhaps"]},
+            {"fields": Fields(reward="correct")},
+            r"'correct' must be a number, true, false or null; got 'perhaps'",
+        ),
     ],
 )
 def test_a_wrong_row_is_refused_with_the_fields_that_are_there(

@@ -46,7 +46,7 @@ def test_the_summary_describes_the_responses() -> None:
     # a has c = 2 of 4: pass@1 = 1/2, pass@2 = 1 - 1/6; b has none.
     assert summary["pass_at_k"] == pytest.approx({"1": 1 / 4, "2": 5 / 12, "4": 1 / 2})
     assert summary["diff_at_k"]["4"] == pytest.approx((2 + 3) / 2)
-    assert (summary["majority_correct"], summary["identical_rate"]) == ((1 + 0) / 2, (2 / 4 + 0) / 2)
+    assert (summary["majority_correct"], summary["identical_rate"]) == ((1 / 2 + 0) / 2, (2 / 4 + 0) / 2)
     ((prompts, asked, max_tokens, _),) = engine.calls
     assert (prompts, asked, max_tokens) == (list(DATASET.prompts), sampling, 9)
 

@@ -1,0 +1,121 @@
+"""Names of the fields of saved samples: the usual ones, those of tools, and words that labels are written in."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from outcome_rl.files.rows import find
+
+NAMES: dict[str, tuple[str, ...]] = {
+    "id": (
+        *("id", "question_id", "unique_id", "extra_info.index", "doc_id", "task_id", "example_id", "problem_id"),
+        *("problem_idx", "custom_id", "qid"),
+    ),
+    "prompt": (
+        *("problem", "question", "query", "instruction", "prompt", "input", "full_prompt", "doc.query", "doc.question"),
+        *("question_content", "problem_content", "origin_prompt", "input_prompt"),
+    ),
+    "gold": (
+        *("gold", "gold_answer", "reward_model.ground_truth", "ground_truth", "ground_truth_answer", "gts", "gt"),
+        *("expected_answer", "target", "answer", "reference_answer", "env_extras.reward_spec.ground_truth"),
+        *("vars.answer", "solution", "reference"),
+    ),
+    "samples": (
+        *("samples", "completions", "responses", "generations", "outputs", "code", "predictions", "output_list"),
+        *("resps", "response", "completion", "generation", "output", "prediction", "model_output", "model_response"),
+        *("output_response", "model_pred", "messages"),
+        "choices",  # also the options of a multiple-choice question
+    ),
+    "reward": (
+        *("correct", "is_correct", "symbolic_correct", "exploration/correct", "correctness_math_verify", "passed"),
+        *("graded_list", "plus_status", "base_status", "correctness", "exact_match", "acc", "score", "reward"),
+    ),
+}
+"""Role -> usual names of its field; a dot leads into a struct or a list. A list of samples comes before one sample."""
+
+TEXTS = (
+    *("text", "response", "completion", "content", "message", "generation", "output", "prediction", "solution", "code"),
+    *("full_model_response", "turns", "parts"),
+)
+"""Names of the text in an object of a sample."""
+
+
+def _tagged(row: Mapping[str, Any]) -> Any:
+    """Return HELM's gold answers: the references that are tagged as correct."""
+    references = find(row, "instance.references") or []
+    return [find(one, "output.text") for one in references if "correct" in one.get("tags", ())]
+
+
+def _chosen(row: Mapping[str, Any]) -> Any:
+    """Return lighteval's gold answers: `gold`, or the choices that `gold_index` names."""
+    doc = row.get("doc", row)
+    index = doc.get("gold_index")
+    if index is None or not doc.get("choices"):
+        return row.get("gold")
+    return [doc["choices"][i] for i in (index if isinstance(index, list) else [index])]
+
+
+Name = str | Callable[[Mapping[str, Any]], Any]
+TOOLS: dict[str, tuple[tuple[str, ...], dict[str, tuple[Name, ...]]]] = {
+    "lm-evaluation-harness": (("resps", "target"), {"id": ("doc_id",), "gold": ("target",), "samples": ("resps",)}),
+    "lighteval": (
+        ("doc", "model_response"),
+        {
+            "id": ("doc.id",),
+            "prompt": ("doc.query",),
+            "gold": (_chosen,),
+            "samples": ("model_response.text",),
+            "reward": ("metric.*",),
+        },
+    ),
+    "lighteval, older details": (
+        ("predictions", "full_prompt"),
+        {"prompt": ("full_prompt",), "gold": (_chosen,), "samples": ("predictions",), "reward": ("metrics.*",)},
+    ),
+    "verl's rollouts": (("input", "output", "gts"), {}),
+    "TRL's completions with outcome_rl": (("prompt", "completion", "exploration/outcome"), {}),
+    "TRL's completions": (("prompt", "completion", "advantage"), {}),
+    "an OpenAI batch": (
+        ("custom_id", "response"),
+        {"id": ("custom_id",), "samples": ("response.body.choices", "response.body.output")},
+    ),
+    "an Anthropic batch": (("custom_id", "result"), {"id": ("custom_id",), "samples": ("result.message.content",)}),
+    "a Gemini batch": (("key", "response"), {"id": ("key",), "samples": ("response.candidates",)}),
+    "HELM": (
+        ("instance", "request_mode"),
+        {
+            "id": ("instance.id",),
+            "prompt": ("instance.input.text",),
+            "gold": (_tagged,),
+            "samples": ("result.completions",),
+        },
+    ),
+    "Inspect": (
+        ("epoch", "target", "output"),
+        {"samples": ("output.choices", "output.completion"), "reward": ("scores.*.value",)},
+    ),
+    "promptfoo": (
+        ("promptIdx", "vars"),
+        {"id": (), "prompt": ("prompt.raw",), "samples": ("response.output",), "reward": ("success",)},
+    ),
+    "OpenCompass": (("origin_prompt", "prediction"), {}),
+    "vLLM's outputs": (("prompt", "outputs"), {}),
+    "Qwen2.5-Math": (("gt", "code"), {}),
+    "NeMo-Skills": (("generation", "expected_answer"), {}),
+    "Open-R1": (("generations",), {}),
+}
+"""Tool -> the fields by which its rows are told from others, the first tool that fits, and its names of roles."""
+
+THRESHOLD = 0.5  # a reward above it is correct: a reward of .1 for the format alone is not
+ROW = "@row"  # as the field of the id: the number of the row
+# Words that labels are written in; "C" and "I" are Inspect's.
+WORDS = dict.fromkeys(("true", "yes", "correct", "pass", "passed", "c", "right"), True)
+WORDS |= dict.fromkeys(("false", "no", "incorrect", "fail", "failed", "i", "wrong"), False)
+# Parts of names by which a field is suggested for a role, the likeliest first.
+LIKELY = {
+    "id": ("id", "idx", "index", "key"),
+    "samples": ("response", "completion", "generat", "output", "pred", "solution", "answer", "text"),
+    "gold": ("truth", "gold", "target", "reference", "expected", "answer"),
+}
+BARE_ANSWER = re.compile(r"(answers?|preds?|predictions?)$", re.IGNORECASE)
+SHORT = 80  # characters of a value in an error, and of a bare answer
