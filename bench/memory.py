@@ -19,7 +19,8 @@ from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.model.dtype import with_dtype
 from outcome_rl.grpo.model.lora import add_adapters
-from outcome_rl.grpo.model.policy import Policy, model_path
+from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.grpo.model.source import model_path
 from outcome_rl.grpo.rollout.engine import engine_class
 from outcome_rl.terminal.text import errors_on_one_line
 

@@ -37,7 +37,8 @@ from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import ModelConfig
 from outcome_rl.grpo.model.packing import PackingPlan, pack, to_device
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.parts import RunState, build
+from outcome_rl.grpo.parts import RunState, open_parts
+from outcome_rl.grpo.plan import plan
 from outcome_rl.grpo.trainer import Trainer
 from outcome_rl.grpo.types import Rollout, Sample
 from outcome_rl.terminal.arguments import at_least_one
@@ -169,7 +170,9 @@ def opened(
     """Yield our trainer on a model, its baselines by their names, and the responses of a step."""
     with TemporaryDirectory() as folder, ExitStack() as stack:
         overrides = [*MODELS[name], "actor.optim.lr=1e-12", *settings]
-        trainer = Trainer(build(load_config("toy", [*overrides, f"trainer.default_local_dir={folder}/runs"])))
+        trainer = Trainer(
+            open_parts(plan(load_config("toy", [*overrides, f"trainer.default_local_dir={folder}/runs"])))
+        )
         stack.callback(trainer.parts.close)
         others = {baseline.label: baseline(trainer) for baseline in baselines}
         trainer.parts.state = RunState()
@@ -293,7 +296,7 @@ def with_answers(policy: Policy, samples: Sequence[Sample]) -> list[Rollout]:
 
 def outcomes_ms(trainer: Trainer, rollouts: Sequence[Rollout], rounds: int) -> float:
     """Return the median milliseconds from the responses of the first step to advantages."""
-    problems = [trainer.parts.train_set.problems[i] for i in trainer.parts.order.batch(1)]
+    problems = [trainer.parts.plan.train_set.problems[i] for i in trainer.parts.plan.order.batch(1)]
     score = partial(trainer.parts.collector.score, problems, rollouts)
     score()  # fills caches
     return statistics.median(time_ms(score, torch.device("cpu")) for _ in range(rounds))

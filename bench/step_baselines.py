@@ -87,11 +87,11 @@ class Baseline(ABC):
     def step(self) -> tuple[dict[str, float], int]:
         """Make a whole step; return the seconds of each of `PARTS`, and the number of sampled tokens."""
         trainer = self.trainer
-        chosen = trainer.parts.order.batch(1)
+        chosen = trainer.parts.plan.order.batch(1)
         marks = [self._now()]
-        rollouts = self.generate([trainer.parts.train_set.prompts[i] for i in chosen])
+        rollouts = self.generate([trainer.parts.plan.train_set.prompts[i] for i in chosen])
         marks.append(self._now())
-        samples, _ = trainer.parts.collector.score([trainer.parts.train_set.problems[i] for i in chosen], rollouts)
+        samples, _ = trainer.parts.collector.score([trainer.parts.plan.train_set.problems[i] for i in chosen], rollouts)
         marks.append(self._now())
         micro_batches = self.micro_batches(samples)
         logps = [self.reference_logps(one) for one in micro_batches]

@@ -21,7 +21,8 @@ from bench.result_file import add_out, write_result
 from bench.step import DEFAULT_MODELS, MODELS, model_inputs
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import SamplingConfig
-from outcome_rl.grpo.parts import build
+from outcome_rl.grpo.parts import open_parts
+from outcome_rl.grpo.plan import plan
 from outcome_rl.grpo.rollout.vllm_engine import sends_adapters
 from outcome_rl.grpo.trainer import Trainer
 from outcome_rl.terminal.arguments import at_least_one
@@ -57,7 +58,9 @@ def measure(name: str, settings: tuple[str, ...], steps: int) -> dict[str, Any]:
     with TemporaryDirectory() as folder, ExitStack() as stack:
         inputs = (*MODELS[name], *model_inputs(name, Path(folder)), *VLLM, *settings)
         total = f"trainer.total_training_steps={steps + 3}"  # the first three warm up
-        trainer = Trainer(build(load_config("toy", [*inputs, total, f"trainer.default_local_dir={folder}/runs"])))
+        trainer = Trainer(
+            open_parts(plan(load_config("toy", [*inputs, total, f"trainer.default_local_dir={folder}/runs"])))
+        )
         stack.enter_context(closing(trainer.parts))
         rows = [trainer.train_step()[1] for _ in range(steps + 2)][2:]
         return {
@@ -80,7 +83,7 @@ def update_s(trainer: Trainer, rounds: int) -> float:
 
     def one_token() -> float:
         start = time.perf_counter()
-        trainer.parts.engine.generate(trainer.parts.train_set.prompts[:1], SamplingConfig(n=1), 1, 0)
+        trainer.parts.engine.generate(trainer.parts.plan.train_set.prompts[:1], SamplingConfig(n=1), 1, 0)
         return time.perf_counter() - start
 
     found = []

@@ -50,7 +50,8 @@ def synchronisations(found: Counter[str]) -> Iterator[None]:
 def training_steps(report: Report) -> Figures:
     """Train the toy policy for ten steps, and resume it once: times and synchronisations of a step."""
     from outcome_rl.grpo.config.load import load_config
-    from outcome_rl.grpo.parts import build
+    from outcome_rl.grpo.parts import open_parts
+    from outcome_rl.grpo.plan import plan
     from outcome_rl.grpo.trainer import Trainer
 
     steps, found, seconds = 2 if DRY else 10, Counter[str](), []
@@ -59,7 +60,9 @@ def training_steps(report: Report) -> Figures:
     with tempfile.TemporaryDirectory() as folder:
         settings = [f"model.device={DEVICE.type}", f"trainer.default_local_dir={folder}", *(small if DRY else [])]
         settings += ["trainer.test_freq=-1", f"trainer.save_freq={steps}", "trainer.logger=[]"]
-        trainer = Trainer(build(load_config("toy", [*settings, f"trainer.total_training_steps={steps + 2}"])))
+        trainer = Trainer(
+            open_parts(plan(load_config("toy", [*settings, f"trainer.total_training_steps={steps + 2}"])))
+        )
         try:
             trainer.train_step()  # compiles
             for _ in range(steps - 1):
@@ -68,7 +71,9 @@ def training_steps(report: Report) -> Figures:
             trainer.parts.save()
         finally:
             trainer.parts.close()
-        resumed = Trainer(build(load_config("toy", [*settings, f"trainer.total_training_steps={steps + 2}"])))
+        resumed = Trainer(
+            open_parts(plan(load_config("toy", [*settings, f"trainer.total_training_steps={steps + 2}"])))
+        )
         try:
             require(
                 resumed.parts.state.step == steps,

@@ -16,7 +16,7 @@ import gc
 import importlib
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TypeVar, cast
@@ -160,6 +160,22 @@ def all_reduce_gradients(parameters: Sequence[nn.Parameter]) -> None:
         if any(anywhere) and parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
     all_reduce_sum_(*(parameter.grad for parameter in parameters if parameter.grad is not None))
+
+
+def check_same(facts: Mapping[str, object]) -> None:
+    """Compare what this process is about to do with all others.
+
+    Raises:
+        ValueError: it differs; the message names each difference and the ranks.
+    """
+    every = all_gather_object(lambda: dict(facts))
+    differences = [
+        f"{name}: " + ", ".join(f"{one.get(name)!r} on rank {rank}" for rank, one in enumerate(every))
+        for name in dict.fromkeys(name for one in every for name in one)
+        if any(one.get(name) != every[0].get(name) for one in every)
+    ]
+    if differences:
+        raise ValueError(f"the processes of a run must agree; {'; '.join(differences)}. Start all by the same command")
 
 
 @torch.no_grad()

@@ -14,7 +14,8 @@ from typing import Any
 from outcome_rl.files.jsonl import write_rows
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import TrainConfig
-from outcome_rl.grpo.parts import Parts, build
+from outcome_rl.grpo.parts import Parts, open_parts
+from outcome_rl.grpo.plan import plan
 from outcome_rl.grpo.rollout.collector import Collected
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint, mark_best
 from outcome_rl.grpo.run.display import Display
@@ -36,7 +37,7 @@ class Trainer:
     """The loop of one run."""
 
     def __init__(self, parts: Parts, display: Display | None = None) -> None:
-        """Train with the parts that `build` made, which the caller closes; None shows nothing."""
+        """Train with the parts that `open_parts` opened, which the caller closes; None shows nothing."""
         self.parts = parts
         self.display = Display(quiet=True) if display is None else display
         is_saved = distributed.on_rank_zero(lambda: latest_checkpoint(parts.checkpoints) is not None)
@@ -51,7 +52,7 @@ class Trainer:
             Interrupted: SIGINT or SIGTERM came; the state is in a checkpoint. A second SIGINT stops at once.
         """
         with collect_signals() as received:
-            self.display.begin(self.parts.total_steps, self.parts.state.step)
+            self.display.begin(self.parts.plan.total_steps, self.parts.state.step)
             self.display.say(self._headline())
             if any(source.startswith("toy:") for source in self.parts.config.data.train_files):
                 self.display.say(ABOUT)
@@ -60,7 +61,7 @@ class Trainer:
     def _steps(self, received: Sequence[int]) -> None:
         state, save_freq = self.parts.state, self.parts.config.trainer.save_freq
         self._evaluate(received)
-        while state.step < self.parts.total_steps:
+        while state.step < self.parts.plan.total_steps:
             self.display.phase(f"step {state.step + 1}", show=False)
             collected, row = self.train_step()
             self.parts.log.append("metrics", row)
@@ -91,7 +92,7 @@ class Trainer:
         }
         return collected, {
             "step": state.step,
-            "epoch": (state.drawn - 1) // parts.order.steps_per_epoch,
+            "epoch": (state.drawn - 1) // parts.plan.order.steps_per_epoch,
             **collected.metrics,
             **update,
             "actor/skipped_updates": state.skipped_updates,
@@ -141,7 +142,7 @@ class Trainer:
 
     @property
     def _is_last(self) -> bool:
-        return self.parts.state.step >= self.parts.total_steps
+        return self.parts.state.step >= self.parts.plan.total_steps
 
     def _log_samples(self, collected: Collected) -> None:
         """Keep the samples of the step if the settings ask for them, and log the first of some questions."""
@@ -161,7 +162,7 @@ class Trainer:
         """
         parts = self.parts
         config, step = parts.config, parts.state.step
-        sets = parts.plan.sets_at(step, is_last=self._is_last)
+        sets = parts.plan.evaluations.sets_at(step, is_last=self._is_last)
         done = distributed.on_rank_zero(lambda: {row["dataset"] for row in self._evaluations()}) if sets else set()
         for dataset in sets:
             if dataset.name in done:
@@ -181,7 +182,7 @@ class Trainer:
             parts.engine.progress = None
             self._log_evaluation(result)
         if sets:
-            for name, average in parts.plan.averages(self._evaluations()).items():
+            for name, average in parts.plan.evaluations.averages(self._evaluations()).items():
                 self._log_evaluation({"dataset": name, **average})
             self._mark_best()
         if not self._is_last:
@@ -223,7 +224,7 @@ class Trainer:
         return (
             f"{config.run_dir} {f'continues after step {step}' if step else 'starts'}: "
             f"{parameters:,} parameters in {config.model.dtype} on {parts.policy.device}{processes}, "
-            f"{len(parts.train_set.problems)} training questions, "
+            f"{len(parts.plan.train_set.problems)} training questions, "
             f"{config.data.train_batch_size} x {config.rollout.n} samples per step, {config.exploration.method}"
         )
 
@@ -244,7 +245,10 @@ def train(config: TrainConfig) -> None:
         Interrupted: stopped by a signal, after a checkpoint.
     """
     is_shown = "console" in config.trainer.logger and distributed.is_rank_zero()
-    with Display(quiet=not is_shown) as display, closing(build(config, display.phase)) as parts:
+    with (
+        Display(quiet=not is_shown) as display,
+        closing(open_parts(plan(config, display.phase), display.phase)) as parts,
+    ):
         Trainer(parts, display).run()
 
 

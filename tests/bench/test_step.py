@@ -13,7 +13,8 @@ from bench.step_baselines import PARTS, PlainLoop, pad
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import ModelConfig
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.parts import build
+from outcome_rl.grpo.parts import open_parts
+from outcome_rl.grpo.plan import plan
 from outcome_rl.grpo.trainer import Trainer
 from outcome_rl.grpo.types import Problem, Rollout, Sample
 from outcome_rl.outcomes.extraction.response import extract_answer
@@ -35,7 +36,7 @@ def without_trl(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def trainer(tmp_path: Path) -> Iterator[Trainer]:
     settings = [*SMALL, "actor.optim.lr=1e-12", f"trainer.default_local_dir={tmp_path}"]
-    trainer = Trainer(build(load_config("toy", settings)))
+    trainer = Trainer(open_parts(plan(load_config("toy", settings))))
     yield trainer
     trainer.parts.close()
 

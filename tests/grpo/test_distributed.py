@@ -21,6 +21,7 @@ from grpo_runs import (
     assert_equal_run,
     broken_pass,
     needs_gloo,
+    one_by_one,
     scored_batch,
     two_policies,
     updates_together_and_alone,
@@ -35,7 +36,8 @@ from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.parts import build
+from outcome_rl.grpo.parts import open_parts
+from outcome_rl.grpo.plan import plan
 from outcome_rl.grpo.rollout.engine import CheckedEngine
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint
@@ -81,13 +83,13 @@ def test_each_process_gets_as_many_questions(small_config: MakeConfig, tmp_path:
     distributed.check("cpu", config.data.train_batch_size)  # one process may
     message = r"data\.train_batch_size=8 questions must be divisible by the number of processes, 3"
     with as_rank(1, 3), pytest.raises(ValueError, match=message):
-        build(config)
+        open_parts(plan(config))
     assert not config.run_dir.exists()
 
 
 def test_a_device_that_does_not_exist_is_refused_first(small_config: MakeConfig, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"model\.device='gpu' is not supported"):
-        build(small_config(tmp_path, "model.device=gpu", "data.train_files=missing.jsonl"))
+        open_parts(plan(small_config(tmp_path, "model.device=gpu", "data.train_files=missing.jsonl")))
 
 
 @pytest.mark.parametrize(
@@ -135,7 +137,7 @@ def run_rank(rank: int, port: int) -> None:
         vllm = ["rollout.engine=vllm", "rollout.importance_cap=1.5", "actor.ppo_mini_batch_size=1"]
         check_updates(two_policies(), of_vllm, load_config("toy", [*CONFIG, *vllm]), rank)
         # In bfloat16 the gradients of the same micro-batches alone are the same.
-        single = load_config("toy", [*CONFIG, "actor.ppo_epochs=1", "actor.ppo_max_token_len_per_gpu=32"])
+        single = one_by_one(load_config("toy", [*CONFIG, "actor.ppo_epochs=1"]))
         bfloat16 = [Policy.load(replace(MODEL, dtype="bfloat16")) for _ in range(2)]
         check_updates(bfloat16, batch, single, rank)
         check_bad_gradient(policy, batch, config)
@@ -161,6 +163,10 @@ def check_calls(rank: int) -> None:
             distributed.all_gather_object(lambda where=where: fail(where))
     with pytest.raises(FileNotFoundError, match="lost in 0"):
         distributed.on_rank_zero(lambda: fail(0))
+
+    distributed.check_same({"trainer.seed": 0})
+    with pytest.raises(ValueError, match=r"agree; trainer\.seed: 0 on rank 0, 1 on rank 1\. "):
+        distributed.check_same({"rollout.n": 4, "trainer.seed": rank})
 
     def interrupt() -> None:
         raise Interrupted(signal.SIGTERM, "after step 3")  # cannot be made from its text

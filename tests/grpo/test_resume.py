@@ -22,7 +22,8 @@ from stopped_program import Stop
 from outcome_rl.files.atomic import seal_folder
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.parts import build
+from outcome_rl.grpo.parts import open_parts
+from outcome_rl.grpo.plan import plan
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint
 from outcome_rl.grpo.run.evaluation import evaluate
 from outcome_rl.grpo.run.run_lock import Interrupted
@@ -175,7 +176,7 @@ def test_records_without_a_checkpoint_are_kept(
     for number in (1, 2):
         for stream, text in texts.items():
             (config.run_dir / f"{stream}.jsonl").write_text(text)
-        build(config).close()
+        open_parts(plan(config)).close()
         place = config.run_dir / f"abandoned-{number}"
         assert {path.name: path.read_text() for path in place.iterdir()} == {
             f"{stream}.jsonl": text for stream, text in texts.items()
@@ -296,14 +297,14 @@ def test_other_versions_are_reported(
 ) -> None:
     shutil.copytree(two_steps / "run", tmp_path / "run")
     config = small_config(tmp_path, *on_file(two_steps))
-    build(config).close()
+    open_parts(plan(config)).close()
     assert caplog.messages == []
     checkpoint = latest_checkpoint(config.run_dir / "checkpoints")
     state = json.loads((checkpoint / "state.json").read_text())
     state["made with"] |= {"PyTorch": "1.0", "threads": "64"}
     (checkpoint / "state.json").write_text(json.dumps(state))
     seal_folder(checkpoint)
-    build(config).close()
+    open_parts(plan(config)).close()
     (message,) = caplog.messages
     assert f"PyTorch 1.0 before, {torch.__version__} now; threads 64 before, 1 now" in message
     assert "may not end with the same bits" in message
@@ -311,15 +312,15 @@ def test_other_versions_are_reported(
 
 def test_one_process_a_folder_which_a_failed_start_unlocks(small_config: MakeConfig, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"data\.train_batch_size must be at most"):
-        build(small_config(tmp_path, "data.train_batch_size=17"))
+        open_parts(plan(small_config(tmp_path, "data.train_batch_size=17")))
     config = small_config(tmp_path)
-    first = build(config)
+    first = open_parts(plan(config))
     try:
         with pytest.raises(ValueError, match="another process works in"):
-            build(config)
+            open_parts(plan(config))
     finally:
         first.close()
-    build(config).close()
+    open_parts(plan(config)).close()
 
 
 def test_another_run_is_not_continued(policy: Policy, small_config: MakeConfig, tmp_path: Path) -> None:

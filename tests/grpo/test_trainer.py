@@ -14,7 +14,8 @@ from outcome_rl.analyze import analyze_file
 from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.grpo import trainer as trainer_module
 from outcome_rl.grpo.config.load import load_config
-from outcome_rl.grpo.parts import build
+from outcome_rl.grpo.parts import open_parts
+from outcome_rl.grpo.plan import plan
 from outcome_rl.grpo.trainer import Trainer, train
 from outcome_rl.sampler.stale import rounding_limit
 from outcome_rl.toy import DialectTask
@@ -143,7 +144,7 @@ def test_the_users_reward_shapes_advantages_and_leaves_outcomes_alone(small_conf
     own = (f"reward.function={tmp_path / 'rewards.py'}:length", "trainer.total_training_steps=1", "rollout.n=8")
     own += ("exploration.adv_estimator=grpo",)  # maxrl takes no negative rewards
     config = small_config(tmp_path, *own)
-    trainer = Trainer(build(config))
+    trainer = Trainer(open_parts(plan(config)))
     try:
         collected, row = trainer.train_step()
     finally:
@@ -219,7 +220,7 @@ def test_an_update_that_is_not_finite_is_skipped_and_counted(
     monkeypatch.setattr(trainer_module, "ENTROPY_EVERY", 3)
     bare = ["data.val_files=[]", "data.test_files=[]", "trainer.total_training_steps=5", "trainer.save_freq=1"]
     config = small_config(tmp_path, *bare, "trainer.max_ckpt_to_keep=5", "actor.kl_loss_coef=0")
-    trainer = Trainer(build(config))
+    trainer = Trainer(open_parts(plan(config)))
     Poison(trainer, (2, 4))
     trainer.run()
     trainer.parts.close()
@@ -248,7 +249,7 @@ def test_an_update_that_is_not_finite_is_skipped_and_counted(
 def test_too_many_skipped_updates_end_the_run(small_config: MakeConfig, tmp_path: Path) -> None:
     config = small_config(tmp_path, "data.val_files=[]", "data.test_files=[]", "trainer.save_freq=1")
     for first_step in (0, 4):  # a resumed run remembers earlier skips
-        trainer = Trainer(build(config))
+        trainer = Trainer(open_parts(plan(config)))
         assert trainer.parts.state.step == first_step
         Poison(trainer, range(2, 7))
         with pytest.raises(FloatingPointError, match="the gradient is not finite"):

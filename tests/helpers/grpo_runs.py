@@ -126,6 +126,11 @@ def assert_equal_run(run_dir: Path, alone: Path) -> None:
     assert states[0] == states[1]
 
 
+def one_by_one(config: TrainConfig) -> TrainConfig:
+    """Let every response have a pass of its own."""
+    return replace(config, actor=replace(config.actor, ppo_max_token_len_per_gpu=1))
+
+
 def on_file(folder: Path) -> list[str]:
     return [f"data.train_files={folder / 'problems.jsonl'}", "data.val_files=[]", "trainer.total_training_steps=2"]
 

@@ -5,7 +5,8 @@ from pathlib import Path
 from bench.step import compare
 from bench.step_baselines import PARTS, TrlLoop, installed_baselines
 from outcome_rl.grpo.config.load import load_config
-from outcome_rl.grpo.parts import build
+from outcome_rl.grpo.parts import open_parts
+from outcome_rl.grpo.plan import plan
 from outcome_rl.grpo.trainer import Trainer
 
 SMALL = [
@@ -22,7 +23,7 @@ SMALL = [
 
 def test_trl_learns_the_same_and_makes_whole_steps(tmp_path: Path) -> None:
     assert TrlLoop in installed_baselines()
-    trainer = Trainer(build(load_config("toy", [*SMALL, f"trainer.default_local_dir={tmp_path}"])))
+    trainer = Trainer(open_parts(plan(load_config("toy", [*SMALL, f"trainer.default_local_dir={tmp_path}"]))))
     try:
         samples = trainer.train_step()[0].samples
         baseline = TrlLoop(trainer)

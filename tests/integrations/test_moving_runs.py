@@ -16,7 +16,8 @@ from verl_runs import EXPLORE, QUESTIONS, Queue, put_group, together, verl_confi
 from outcome_rl import Explorer
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import TrainConfig
-from outcome_rl.grpo.parts import build
+from outcome_rl.grpo.parts import open_parts
+from outcome_rl.grpo.plan import plan
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint
 from outcome_rl.grpo.trainer import train
 from outcome_rl.grpo.types import Rollout
@@ -56,7 +57,7 @@ def drive(config: TrainConfig) -> Path:
 
 def continued_by_driver(config: TrainConfig, before: Explorer) -> tuple[Path, Explorer]:
     """Check that the trainer begins with the state of another stack; train, and return the new state and its folder."""
-    parts = build(config)
+    parts = open_parts(plan(config))
     assert_equal(parts.explorer, before)
     parts.close()
     folder = drive(config)
@@ -141,7 +142,7 @@ def test_the_same_responses_give_the_same_history_in_every_stack(
         f"trainer.default_local_dir={tmp_path}",
         "trainer.experiment_name=run",
     ]
-    parts = build(load_config("toy", [*files, *run, *(f"exploration.{setting}" for setting in settings)]))
+    parts = open_parts(plan(load_config("toy", [*files, *run, *(f"exploration.{setting}" for setting in settings)])))
 
     queue = Queue().install(monkeypatch)
     settings.append("id_key=extra_info.index")
@@ -164,7 +165,7 @@ def test_the_same_responses_give_the_same_history_in_every_stack(
         expected = torch.stack([row["advantages"][0] for row in fields])
         torch.testing.assert_close(generate(trl, 0, 1)["advantages"], expected)
         rollouts = [Rollout.decoded(parts.policy.tokenizer, [1], ids) for ids in written]
-        samples, _ = parts.collector.score(parts.train_set.problems, rollouts)
+        samples, _ = parts.collector.score(parts.plan.train_set.problems, rollouts)
         found = torch.tensor([sample.advantage + sample.bonus for sample in samples])
         torch.testing.assert_close(found, expected)
         assert (expected == 0).view(2, 4).all(dim=1).tolist() == [step == 2, step == 1]  # by the gate

@@ -13,7 +13,8 @@ from stopped_program import Stop
 from vllm_samples import VLLM_SETTINGS
 
 from outcome_rl.grpo.config.load import load_config
-from outcome_rl.grpo.parts import build
+from outcome_rl.grpo.parts import open_parts
+from outcome_rl.grpo.plan import plan
 from outcome_rl.grpo.trainer import Trainer, train
 
 SETTINGS = (*VLLM_SETTINGS, "trainer.experiment_name=run")
@@ -97,7 +98,7 @@ def test_100_updates_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     Path(tempfile.tempdir).mkdir()
     steps = ["trainer.total_training_steps=100", "trainer.save_freq=-1", "trainer.test_freq=-1"]
-    trainer = Trainer(build(load_config("toy", [*settings(tmp_path), *steps])))
+    trainer = Trainer(open_parts(plan(load_config("toy", [*settings(tmp_path), *steps]))))
     this, seen = psutil.Process(), []
     with closing(trainer.parts):
         for step in range(100):

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from outcome_rl.causal_lm import Head, decoder, end_token_ids, read_head
-from outcome_rl.files.atomic import is_missing_folder
 from outcome_rl.grpo.config.schema import ModelConfig
 from outcome_rl.grpo.distributed import choose_device
 from outcome_rl.grpo.model.dtype import warn_if_slow, with_dtype
@@ -19,8 +18,8 @@ from outcome_rl.grpo.model.lora import add_adapters, load_adapters, merged_state
 from outcome_rl.grpo.model.packed_attention import NAME as PACKED
 from outcome_rl.grpo.model.packed_attention import can_use_flash_attention, caps_scores, check_attention, install
 from outcome_rl.grpo.model.packing import Layout, PackedBatch, PackingPlan, pack, take_rows, to_device
+from outcome_rl.grpo.model.source import load_tokenizer, load_whole, make_savable, model_path
 from outcome_rl.grpo.types import Rollout
-from outcome_rl.toy import policy_dir
 
 
 class Policy:
@@ -46,22 +45,26 @@ class Policy:
         self.head = Head(module) if head is None else head._replace(module=module)
 
     @classmethod
-    def load(cls, config: ModelConfig) -> Self:
+    def load(cls, config: ModelConfig, tokenizer: Any = None) -> Self:
         """Load model and tokenizer, and find how this architecture's logits come from its hidden states.
+
+        Args:
+            config: the section of a run.
+            tokenizer: the model's, if it is loaded already.
 
         Raises:
             ValueError: there is no such model, its tokenizer has no end token, its generation settings cannot be saved,
                 it changes its logits after the head by more than a soft cap and a scale, or it mixes packed sequences.
         """
-        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers import AutoModelForCausalLM
 
         path = model_path(config)
+        tokenizer = tokenizer or load_tokenizer(config)
         device = choose_device(config.device)
         dtype = with_dtype(config).dtype
         warn_if_slow(dtype, device)
         try:
-            tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=config.trust_remote_code)
-            model, _ = _load_whole(
+            model, _ = load_whole(
                 AutoModelForCausalLM,
                 path,
                 dtype=getattr(torch, dtype),
@@ -69,13 +72,7 @@ class Policy:
             )
         except Exception as error:  # each library that a config.json may ask for raises its own
             raise ValueError(f"model.path={config.path!r} cannot be loaded: {error}") from error
-        if tokenizer.eos_token_id is None:
-            raise ValueError(
-                f"model.path={config.path!r}: the tokenizer has no eos token, so responses would never end"
-            )
-        if tokenizer.pad_token_id is None:
-            tokenizer.pad_token = tokenizer.eos_token
-        _make_savable(model, config.path)
+        make_savable(model, config.path)
         if config.use_remove_padding:
             check_attention(model)
         if caps_scores(model):
@@ -226,7 +223,7 @@ class Policy:
             load_adapters(self.adapters, folder / "adapter")
             return
         model = self._unsharded_model
-        loaded, unknown = _load_whole(type(model), str(folder), config=model.config, dtype=self.dtype)
+        loaded, unknown = load_whole(type(model), str(folder), config=model.config, dtype=self.dtype)
         if unknown:
             raise ValueError(f"{folder} holds tensors that {type(model).__name__} lacks: {', '.join(unknown)}")
         saved, own = loaded.state_dict(), self.model.state_dict()
@@ -272,86 +269,3 @@ class Policy:
         rollouts = [Rollout(ids[:1], [*ids[1:], ids[0]], "") for ids in (first, second)]
         row = pack(PackingPlan.of(rollouts, share_prefixes=True), [0, 1], self.attention_layout)
         return self.packed_hidden(to_device(row, self.device))[len(first) :].float()
-
-
-def check_context(shape: Any, longest_prompt: int, max_response_length: int) -> None:
-    """Check that prompts and responses fit a model with this configuration.
-
-    Raises:
-        ValueError: they have more tokens than the model has positions, or than those at which a token's position
-            embedding does not depend on the batch.
-    """
-    shape = shape.get_text_config()
-    limit = getattr(shape, "max_position_embeddings", None)
-    if not isinstance(limit, int):
-        return
-    rope, reason = getattr(shape, "rope_parameters", None) or {}, ""
-    original = rope.get("original_max_position_embeddings", limit)
-    if rope.get("rope_type") in ("longrope", "dynamic"):
-        limit = original
-        reason = f", beyond which {rope['rope_type']} makes a token depend on the longest sequence in its batch"
-    elif rope.get("factor"):  # for llama3 and yarn it applies to the original length
-        limit = max(limit, int(rope["factor"] * original))
-    if longest_prompt + max_response_length > limit:
-        raise ValueError(
-            f"data.max_response_length={max_response_length} and the longest prompt, {longest_prompt} tokens, must fit "
-            f"the {limit} positions of the model{reason}. Lower data.max_response_length or data.max_prompt_length"
-        )
-
-
-def model_path(config: ModelConfig) -> str:
-    """Resolve `model.path` to a folder or a hub name.
-
-    Raises:
-        ValueError: it is empty, or names a local folder that does not exist or holds no model.
-    """
-    if config.path == "toy":
-        return str(policy_dir())
-    if is_missing_folder(config.path):
-        raise ValueError(
-            f"model.path={config.path!r} cannot be loaded: there is no such folder; give a folder, a hub name, or toy"
-        )
-    if Path(config.path).is_dir() and not (Path(config.path) / "config.json").is_file():
-        raise ValueError(
-            f"model.path={config.path!r} cannot be loaded: the folder holds no config.json, so no model of transformers"
-        )
-    return config.path
-
-
-def _load_whole(model_class: Any, path: str, **options: Any) -> tuple[Any, list[str]]:
-    """Load a model, all of whose tensors must be in its safetensors files; transformers would invent the others.
-
-    Returns:
-        The model, and the names of tensors in the files that it does not have.
-
-    Raises:
-        OSError, ValueError: there is no such model, a file is damaged, or a tensor is missing or has another shape.
-    """
-    from safetensors import SafetensorError
-
-    try:
-        model, found = model_class.from_pretrained(path, output_loading_info=True, **options)
-    except (SafetensorError, RuntimeError) as error:
-        raise ValueError(f"its weights are damaged, or belong to another configuration: {error}") from error
-    if found["missing_keys"]:
-        raise ValueError(f"its files lack the tensors {', '.join(sorted(found['missing_keys']))}")
-    return model, sorted(found["unexpected_keys"])
-
-
-def _make_savable(model: Any, path: str) -> None:
-    """Repair published generation settings that `save_pretrained` refuses, such as a temperature with do_sample=false.
-
-    Otherwise the first checkpoint would fail.
-    """
-    settings = model.generation_config
-    try:
-        settings.validate(strict=True)
-    except ValueError:
-        settings.do_sample = True
-        try:
-            settings.validate(strict=True)
-        except ValueError as error:
-            raise ValueError(
-                f"model.path={path!r}: correct or remove its generation_config.json, with which no checkpoint could be "
-                f"saved: {error}"
-            ) from error

@@ -26,7 +26,6 @@ from outcome_rl.files.atomic import (
     write_json,
 )
 from outcome_rl.grpo.config.load import default_values
-from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.run.run_log import has_rows
 from outcome_rl_kernels.settings import check_types
 
@@ -86,20 +85,20 @@ def mark_best(root: Path, best: Mapping[str, tuple[int, float]]) -> None:
         write_json(root / "best.json", entries)
 
 
-def find_run(config: TrainConfig) -> tuple[Path | None, bool]:
+def find_run(run_dir: Path) -> tuple[Path | None, bool]:
     """Return the newest checkpoint in a run's folder, None if there is none, and whether there are rows.
 
     Raises:
         ValueError: no checkpoint could be written, because the name of the folder is not UTF-8.
     """
     try:
-        str(config.run_dir).encode()
+        str(run_dir).encode()
     except UnicodeEncodeError as error:
         raise ValueError(
             f"trainer.default_local_dir and trainer.experiment_name must name a folder in UTF-8, or no library writes "
-            f"weights there; got {str(config.run_dir)!r}. Choose another folder"
+            f"weights there; got {str(run_dir)!r}. Choose another folder"
         ) from error
-    return latest_checkpoint(config.run_dir / CHECKPOINTS), has_rows(config.run_dir)
+    return latest_checkpoint(run_dir / CHECKPOINTS), has_rows(run_dir)
 
 
 def latest_checkpoint(root: Path) -> Path | None:

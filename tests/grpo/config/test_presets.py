@@ -14,7 +14,8 @@ from bench.memory import estimate_memory
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.presets import preset_names
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.parts import build
+from outcome_rl.grpo.parts import open_parts
+from outcome_rl.grpo.plan import plan
 from outcome_rl.grpo.trainer import Trainer
 from outcome_rl_kernels.settings import settings_of
 
@@ -226,8 +227,8 @@ def test_a_preset_trains(preset: str, model: Path, tmp_path: Path) -> None:
     config = load_config(
         preset, [*SMALL, *files, reward, f"model.path={model}", f"trainer.default_local_dir={tmp_path}"]
     )
-    with closing(build(config)) as parts:
-        prompt = parts.policy.tokenizer.decode(parts.train_set.prompts[0])
+    with closing(open_parts(plan(config))) as parts:
+        prompt = parts.policy.tokenizer.decode(parts.plan.train_set.prompts[0])
         Trainer(parts).run()
     assert prompt.endswith("=>") == ("base" not in preset)  # a base model is prompted without its template
     metrics = rows(config.run_dir, "metrics")

@@ -20,6 +20,7 @@ from grpo_runs import (
     as_rank,
     broken_pass,
     needs_gloo,
+    one_by_one,
     rows,
     scored_batch,
     two_policies,
@@ -95,12 +96,12 @@ def check_all_updates(batch: Sequence[Sample], untied: str, rank: int) -> None:
         return load_config("toy", [*CONFIG, *more])
 
     # Four micro-batches in the one process, three in the other.
-    check_updates(two_policies(), batch, settings("actor.ppo_max_token_len_per_gpu=32"), rank)
+    check_updates(two_policies(), batch, one_by_one(settings()), rank)
     # Mini-batches of 2, 2, 2 and 1 responses, the last of which leaves a process without work.
     sequences = ["actor.loss_mode=gspo", "actor.entropy_coeff=0.01", "exploration.answer_mask_mode=all"]
     check_updates(two_policies(path=untied), batch, settings("actor.ppo_mini_batch_size=1", *sequences), rank)
     padded = two_policies(use_remove_padding=False, enable_gradient_checkpointing=True)
-    check_updates(padded, batch, settings("actor.ppo_max_token_len_per_gpu=32", "actor.ppo_epochs=1"), rank)
+    check_updates(padded, batch, one_by_one(settings("actor.ppo_epochs=1")), rank)
 
 
 def check_updates(policies: Sequence[Policy], batch: Sequence[Sample], config: TrainConfig, rank: int) -> None:
@@ -163,8 +164,8 @@ def check_rounded(batch: Sequence[Sample], rank: int) -> None:
     """In bfloat16, an update and the next after a checkpoint are those of whole policies in two processes, and a
     checkpoint of the one is one of the other."""
     # The gradients of equal micro-batches are equal, so these must be similar.
-    single = [*CONFIG, "model.dtype=bfloat16", "actor.ppo_epochs=1", "actor.ppo_max_token_len_per_gpu=32"]
-    configs = [load_config("toy", [*single, f"actor.strategy={name}"]) for name in ("fsdp2", "ddp")]
+    single = [*CONFIG, "model.dtype=bfloat16", "actor.ppo_epochs=1"]
+    configs = [one_by_one(load_config("toy", [*single, f"actor.strategy={name}"])) for name in ("fsdp2", "ddp")]
 
     def updater_of(config: TrainConfig) -> Updater:
         return Updater(Policy.load(replace(MODEL, dtype="bfloat16")), config, total_steps=10)

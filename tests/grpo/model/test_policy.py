@@ -21,7 +21,8 @@ from transformers import (
 )
 
 from outcome_rl.grpo.config.schema import ModelConfig
-from outcome_rl.grpo.model.policy import Policy, check_context
+from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.grpo.model.source import check_context
 
 GROUPED = {**SIZES, "num_key_value_heads": 2}
 GPT2 = GPT2Config(vocab_size=80, n_embd=16, n_layer=1, n_head=2, eos_token_id=2, bos_token_id=1)

@@ -189,4 +189,4 @@ def test_a_folder_whose_name_is_not_utf_8_is_refused_at_the_start(setting: str, 
     place = f"{tmp_path}/{name}" if setting == "default_local_dir" else name
     config = load_config("toy", [f"trainer.default_local_dir={tmp_path}", f"trainer.{setting}={place}"])
     with pytest.raises(ValueError, match=r"trainer\.default_local_dir and .*UTF-8.*\\udcff.*Choose another"):
-        find_run(config)
+        find_run(config.run_dir)

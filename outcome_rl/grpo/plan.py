@@ -1,0 +1,166 @@
+"""The plan of a run: everything that is decided without weights.
+
+settings -> model's shape and tokenizer -> problems, prompts, order, length -> checkpoint -> identity
+"""
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from outcome_rl.grpo import distributed
+from outcome_rl.grpo.config.schema import TrainConfig
+from outcome_rl.grpo.data.problems import BatchOrder, load_problems
+from outcome_rl.grpo.data.prompts import tokenize
+from outcome_rl.grpo.data.reward import RewardFunction
+from outcome_rl.grpo.model.dtype import with_dtype
+from outcome_rl.grpo.model.source import check_context, load_shape, load_tokenizer
+from outcome_rl.grpo.rollout.engine import check_engine
+from outcome_rl.grpo.run.checkpoint import check_same_run, find_run, read_state
+from outcome_rl.grpo.run.evaluation import EvaluationPlan
+from outcome_rl.grpo.run.open_explorer import new_explorer
+from outcome_rl.grpo.run.tracking import check_loggers
+from outcome_rl.grpo.types import ProblemSet
+from outcome_rl.outcomes.kinds import OutcomeKind
+from outcome_rl_kernels.settings import settings_of
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run that could start here; `open_parts` starts it.
+
+    Attributes:
+        config: all settings, with the data type that the run has.
+        checkpoint: the newest one of the run, which it continues.
+        saved: the checkpoint's state; empty for a run that begins.
+        identity: what a checkpoint and the run that continues it must share.
+    """
+
+    config: TrainConfig
+    reward: RewardFunction | None
+    tokenizer: Any
+    train_set: ProblemSet
+    order: BatchOrder
+    total_steps: int
+    evaluations: EvaluationPlan
+    checkpoint: Path | None
+    saved: Mapping[str, Any]
+    identity: dict[str, Any]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Everything that all processes of a run must have in common."""
+        settings = {one.name: one.value for one in settings_of(self.config) if one.name != "model.device"}
+        checkpoint = None if self.checkpoint is None else self.checkpoint.name
+        own = {"training prompts": digest(self.train_set.prompts), "checkpoint": checkpoint}
+        same = {name: version for name, version in versions().items() if name != "threads"}
+        return settings | self.identity | own | same
+
+    def close(self) -> None:
+        """End the worker processes of the reward function."""
+        if self.reward is not None:
+            self.reward.close()
+
+
+def plan(config: TrainConfig, announce: Callable[[str], None] = lambda phase: None) -> Plan:
+    """Check settings, packages, model and data, and find the checkpoint that the run continues.
+
+    Args:
+        config: all settings.
+        announce: called with a description of each phase that may take long.
+
+    Raises:
+        FileNotFoundError, ValueError: bad data, model or settings, or a checkpoint of another run.
+        OSError: the folder of the run cannot be written.
+    """
+    data, trainer = config.data, config.trainer
+    distributed.check(config.model.device, data.train_batch_size)
+    check_engine(config)
+    check_loggers(trainer.logger)
+    _check_writable(config.run_dir)
+    checkpoint, _ = find_run(config.run_dir)
+    saved = {} if checkpoint is None else read_state(checkpoint, "" if distributed.is_rank_zero() else "state.json")
+    config = replace(config, model=with_dtype(config.model, saved.get("identity", {}).get("model.dtype")))
+    tokenizer, shape = load_tokenizer(config.model), load_shape(config.model)
+
+    announce(f"reading {', '.join(data.train_files)}")
+    problems = load_problems(data.train_files, data, needs_answers=config.needs_answers)
+    train_set = tokenize(problems, tokenizer, data)
+    order = BatchOrder(len(train_set.problems), data.train_batch_size, trainer.seed)
+    total_steps = config.total_steps(order.steps_per_epoch)
+    evaluations = EvaluationPlan(data, trainer.test_freq, tokenizer, needs_answers=config.needs_answers)
+    check_context(shape, evaluations.longest_prompt(train_set), data.max_response_length)
+
+    with config.exploration.matcher() as kind:
+        identity = config.identity | _contents(train_set, evaluations) | {"outcome rule": outcome_rule(kind, saved)}
+    if checkpoint is None and trainer.initial_exploration:  # read again by the run, in which the processes share it
+        new_explorer(config.exploration, config.model.device, trainer.initial_exploration, train_set).close()
+    if checkpoint is not None:
+        check_same_run(saved["identity"], identity, checkpoint)
+        _check_length(saved["run"]["step"], total_steps, checkpoint)
+    return Plan(
+        config=config,
+        reward=RewardFunction(config.reward) if config.reward.function else None,
+        tokenizer=tokenizer,
+        train_set=train_set,
+        order=order,
+        total_steps=total_steps,
+        evaluations=evaluations,
+        checkpoint=checkpoint,
+        saved=saved,
+        identity=identity,
+    )
+
+
+def _check_writable(folder: Path) -> None:
+    """Check that the folder can be made, without making it."""
+    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise PermissionError(f"trainer.default_local_dir: {folder} cannot be written, because {there} cannot")
+
+
+def _check_length(done: int, total_steps: int, checkpoint: Path) -> None:
+    """Refuse to continue a run that has done more steps than it is to have.
+
+    Raises:
+        ValueError: it has.
+    """
+    if done > total_steps:
+        raise ValueError(
+            f"trainer.total_training_steps gives {total_steps} steps, and {checkpoint} has done {done}: a run may be "
+            "made longer, not shorter. Raise it, or start a new run under another trainer.experiment_name"
+        )
+
+
+def outcome_rule(kind: OutcomeKind, saved: Mapping[str, Any]) -> str:
+    """Return the outcome rule of a run: that of its checkpoint, if the outcomes can be read again under this one."""
+    before = saved.get("identity", {}).get("outcome rule", "")
+    return before if kind.reads(before) else kind.rule
+
+
+def _contents(train_set: ProblemSet, evaluations: EvaluationPlan) -> dict[str, str]:
+    data = {"training data": [train_set], "validation data": evaluations.validation, "test data": evaluations.test}
+    return {
+        name: ", ".join(f"{len(one.problems)} problems with SHA-256 {one.fingerprint[:16]}" for one in sets)
+        for name, sets in data.items()
+    }
+
+
+def digest(prompts: Sequence[Sequence[int]]) -> str:
+    """Return a short digest of token ids."""
+    return hashlib.sha256(json.dumps(prompts).encode()).hexdigest()[:16]
+
+
+def versions() -> dict[str, str]:
+    """Return the versions and the number of threads that the bits of a run depend on."""
+    return {
+        "Python": platform.python_version(),
+        "PyTorch": torch.__version__,
+        "threads": str(torch.get_num_threads()),
+    }
