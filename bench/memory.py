@@ -97,7 +97,7 @@ def estimate_memory(config: TrainConfig) -> MemoryEstimate:
     sharded = distributed.shards_policy(config.actor)
     processes = distributed.world_size() if sharded else 1
     masters = trained * FLOAT32 if not adapts and (sharded or dtype != torch.float32) else 0
-    reference = weights if config.actor.kl_loss_coef and not adapts else 0
+    reference = weights if config.actor.loss.beta and not adapts else 0
     offloads = config.actor.ref_param_offload
     held = [
         Part(f"weights, {config.model.dtype}", 0 if sharded and masters else weights + own, "always"),

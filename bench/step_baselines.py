@@ -173,7 +173,7 @@ class PlainLoop(Baseline):
         logps = self._logps(self.model, micro_batch)
         ratio = torch.exp(logps - logps.detach())
         k3 = torch.exp(ref - logps) - (ref - logps) - 1
-        per_token = self.config.actor.kl_loss_coef * k3 - ratio * micro_batch.advantages
+        per_token = self.config.actor.loss.beta * k3 - ratio * micro_batch.advantages
         return (per_token * micro_batch.completion_mask).sum()
 
     def _logps(self, model: Any, part: Padded) -> Tensor:
@@ -211,7 +211,7 @@ class TrlLoop(Baseline):
             max_grad_norm=actor.grad_clip,
             learning_rate=actor.optim.lr,
             optim="adamw_torch",
-            beta=actor.kl_loss_coef,
+            beta=actor.loss.beta,
             use_bias_correction_kl=False,  # the plain k3, as ours; TRL's default has another gradient
             temperature=1.0,
             gradient_checkpointing=False,

@@ -17,6 +17,7 @@ from outcome_rl.grpo.data.prompts import tokenize
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.types import Problem, ProblemSet, Rollout, Sample
 from outcome_rl.grpo.update.updater import Updater
+from outcome_rl_kernels.loss.types import LossSettings
 
 BATCH_SIZE = 24
 LEARNING_RATE = 1e-4
@@ -47,8 +48,7 @@ def warm_start(
     config = TrainConfig(
         model=ModelConfig(path=str(base), device="cpu", dtype=dtype),
         actor=ActorConfig(
-            loss_mode="cispo",  # its value is the negative log-likelihood, because the ratio is 1
-            kl_loss_coef=0.0,
+            loss=LossSettings(token_loss="cispo"),  # the negative log-likelihood, because the ratio is 1
             optim=OptimConfig(
                 lr=LEARNING_RATE, lr_warmup_steps=WARMUP_STEPS, lr_scheduler_type="linear", weight_decay=0.0
             ),

@@ -49,8 +49,8 @@ def test_verl_and_the_plugin_accept_it_and_its_numbers_are_those_of_the_preset(
     assert len(config.data.val_files) == len(preset.data.val_files)
     assert (rollout.n, rollout.temperature) == (preset.rollout.n, preset.rollout.temperature)
     assert (rollout.val_kwargs.n, rollout.val_kwargs.temperature, rollout.val_kwargs.do_sample) == (32, 1.0, True)
-    assert (actor.use_kl_loss, actor.kl_loss_coef) == (True, preset.actor.kl_loss_coef)
-    assert (actor.entropy_coeff, actor.optim.lr) == (preset.actor.entropy_coeff, preset.actor.optim.lr)
+    assert (actor.use_kl_loss, actor.kl_loss_coef) == (True, preset.actor.loss.beta)
+    assert (actor.entropy_coeff, actor.optim.lr) == (preset.actor.loss.entropy_coef, preset.actor.optim.lr)
     assert (config.trainer.total_training_steps, config.trainer.test_freq) == (700, preset.trainer.test_freq)
     template = config.actor_rollout_ref.model.custom_chat_template
     assert (template is not None) == (preset.data.apply_chat_template == "false")

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outcome_rl_kernels.settings import Setting, check_types, setting, settings_of, with_values, yaml_text
+from outcome_rl_kernels.settings import (
+    Setting,
+    check_types,
+    nested,
+    section,
+    setting,
+    settings_of,
+    with_values,
+    yaml_text,
+)
 
 
 @dataclass(frozen=True)
@@ -222,6 +231,18 @@ def test_every_declared_range_is_enforced(
     else:
         with pytest.raises(ValueError, match=r"^section\.number must be "):
             check(Ranged(value), "section.")
+
+
+@dataclass(frozen=True)
+class Flat:
+    inner: Inner = section(Inner(share=0.25), {"part": "share"})
+
+
+def test_a_section_may_stand_among_the_settings_under_other_names() -> None:
+    (one,) = settings_of(Flat, "outer.")
+    assert (one.name, one.value, one.default, one.range) == ("outer.part", 0.25, 0.25, "in (0, 1]")
+    assert nested(Flat()) == {"part": 0.25}
+    assert with_values(Flat(), {"outer.part": 1.0}, "outer.") == Flat(Inner(share=1.0))
 
 
 class Point(NamedTuple):

@@ -7,7 +7,7 @@ Names follow verl where it has one (leaf names; the sections are flatter). The d
 `presets/toy.yaml` holds the settings of the toy task. `load.py` reads files and overrides.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,14 +15,25 @@ from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.user_functions import load_function
 from outcome_rl_kernels.advantages.estimators import check_group_size
 from outcome_rl_kernels.loss.losses import token_loss_names
-from outcome_rl_kernels.loss.types import KLPenalty, LossAggregation, TokenLossFunction
-from outcome_rl_kernels.settings import setting, settings_of
+from outcome_rl_kernels.loss.types import LossSettings, TokenLossFunction
+from outcome_rl_kernels.settings import section, setting, settings_of
 
 DType = Literal["auto", "float32", "bfloat16"]
 
 # The length of a run affects its results only through a schedule of the learning rate that depends on it.
 _LENGTH = ("trainer.total_training_steps",)
 _SCHEDULES_WITHOUT_LENGTH = ("constant", "constant_with_warmup")
+# verl's names of the settings of the loss.
+VERL_NAMES = {
+    "loss_mode": "token_loss",
+    "clip_ratio_low": "epsilon_low",
+    "clip_ratio_high": "epsilon_high",
+    "clip_ratio_c": "delta",
+    "loss_agg_mode": "loss_agg",
+    "kl_loss_coef": "beta",
+    "kl_loss_type": "kl_penalty",
+    "entropy_coeff": "entropy_coef",
+}
 _VERL_LOSS_MODES = {"vanilla": "ppo", "geo_mean": "gmpo"}  # the other names are verl's, too
 
 
@@ -262,25 +273,7 @@ class ActorConfig:
     ref_param_offload: bool = setting(
         False, "Keep the reference policy in main memory while it is not used.", affects_results=False
     )
-    loss_mode: str = setting(
-        "vanilla",
-        "Token loss, under verl's names: vanilla (PPO), gspo, geo_mean (GMPO), cispo and the others of docs/math.md; "
-        "your own by register_token_loss, or module:function.",
-        only_from_user=True,
-    )
-    clip_ratio_low: float = setting(0.2, "The ratio is clipped at 1 minus this.", ge=0, le=1)
-    clip_ratio_high: float = setting(
-        0.2, "The ratio is clipped at 1 plus this; 0.28 is DAPO's clip-higher (arXiv:2503.14476).", ge=0
-    )
-    clip_ratio_c: float | None = setting(
-        None, "Dual clip: upper bound of the ratio for negative advantages; null disables it.", gt=1
-    )
-    loss_agg_mode: LossAggregation = setting("token-mean", "Aggregation of token losses, under verl's names.")
-    kl_loss_coef: float = setting(
-        0.001, "Coefficient of the KL to the reference; 0 leaves out the term and the reference policy.", ge=0
-    )
-    kl_loss_type: KLPenalty = setting("k3", "Estimator of the KL to the reference.")
-    entropy_coeff: float = setting(0.0, "Coefficient of the entropy bonus.")
+    loss: LossSettings = section(LossSettings(token_loss="vanilla", beta=0.001), VERL_NAMES)
     sample_below: float = setting(
         0.0,
         "Keep gradients of logits of tokens with at least this probability, and sample the others, exact on average: "
@@ -300,15 +293,16 @@ class ActorConfig:
         Raises:
             ValueError: there is no such loss.
         """
-        if ":" in self.loss_mode:
+        mode = str(self.loss.token_loss)
+        if ":" in mode:
             try:
-                return load_function(self.loss_mode)
+                return load_function(mode)
             except ValueError as error:
                 raise ValueError(f"loss_mode: {error}") from error
-        name = _VERL_LOSS_MODES.get(self.loss_mode, self.loss_mode)
+        name = _VERL_LOSS_MODES.get(mode, mode)
         if name not in token_loss_names():
             known = ", ".join(map(repr, (*_VERL_LOSS_MODES, *token_loss_names())))
-            raise ValueError(f"loss_mode must be module:function or one of {known}; got {self.loss_mode!r}")
+            raise ValueError(f"loss_mode must be module:function or one of {known}; got {mode!r}")
         return name
 
     def check(self, data: DataConfig) -> None:
@@ -464,21 +458,14 @@ class TrainConfig:
         return Path(self.trainer.default_local_dir) / self.trainer.experiment_name
 
     @property
-    def loss_settings(self) -> dict[str, Any]:
-        """Arguments of `linear_policy_loss`, from verl's names."""
-        actor = self.actor
-        return {
-            "answer_mask_mode": self.exploration.answer_mask_mode,
-            "temperature": self.rollout.temperature,
-            "beta": actor.kl_loss_coef,
-            "kl_penalty": actor.kl_loss_type,
-            "epsilon_low": actor.clip_ratio_low,
-            "epsilon_high": actor.clip_ratio_high,
-            "delta": actor.clip_ratio_c,
-            "token_loss": actor.token_loss(),
-            "loss_agg": actor.loss_agg_mode,
-            "entropy_coef": actor.entropy_coeff,
-        }
+    def loss_settings(self) -> LossSettings:
+        """The settings of the loss: those of the actor, and what other sections say about the same numbers."""
+        return replace(
+            self.actor.loss,
+            token_loss=self.actor.token_loss(),
+            temperature=self.rollout.temperature,
+            answer_mask_mode=self.exploration.answer_mask_mode,
+        )
 
     @property
     def identity(self) -> dict[str, Any]:

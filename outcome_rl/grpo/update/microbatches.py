@@ -19,6 +19,7 @@ from outcome_rl.grpo.model.packing import PackedBatch, PackingPlan, pack
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.types import Rollout, Sample
 from outcome_rl_kernels import Support, active_tokens, loss_normalizer
+from outcome_rl_kernels.settings import values_of
 
 
 class MicroBatch(NamedTuple):
@@ -75,7 +76,7 @@ class UpdateBatch:
             bonuses=torch.tensor([sample.bonus for sample in batch]),
             answer_mask=answer_M,
             cu_seqlens=bounds,
-            **config.loss_settings,
+            **values_of(config.loss_settings),
         )
         self.computed, self.answer = (list(mask_M.split_with_sizes(lengths)) for mask_M in (computed_M, answer_M))
         self._number_computed = [int(mask.sum()) for mask in self.computed]
@@ -207,7 +208,7 @@ def _normalizer(samples: Sequence[Sample], config: TrainConfig) -> Tensor:
         positions_T < lengths[:, None],
         (positions_T >= first[:, None]) & (positions_T < stop[:, None]),
         answer_mask_mode=config.exploration.answer_mask_mode,
-        loss_agg=config.actor.loss_agg_mode,
+        loss_agg=config.actor.loss.loss_agg,
         horizon=config.data.max_response_length,
     )
 

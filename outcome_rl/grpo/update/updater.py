@@ -25,6 +25,7 @@ from outcome_rl.grpo.update.totals import UpdateTotals
 from outcome_rl.sampler.seeds import derive_seed
 from outcome_rl_kernels import LinearPolicyLoss, PolicyLossOutput, linear_logprobs
 from outcome_rl_kernels.loss.selections import engine_corrected
+from outcome_rl_kernels.settings import values_of
 
 
 class Updater:
@@ -37,7 +38,7 @@ class Updater:
         self.config = config
         actor, optim = config.actor, config.actor.optim
         self.reference: Policy | None = None  # with LoRA it is the policy without its adapters
-        if actor.kl_loss_coef and policy.adapters is None:
+        if actor.loss.beta and policy.adapters is None:
             self.reference = policy.frozen_copy()
             if actor.ref_param_offload:
                 self.reference.model.to("cpu")
@@ -47,7 +48,7 @@ class Updater:
             if model is not None and distributed.shards_policy(actor):
                 model.shard(distributed.choose_device(config.model.device))
         head = policy.head.options(config.rollout.temperature)
-        settings = config.loss_settings | {name: head[name] for name in ("softcap", "temperature")}
+        settings = values_of(config.loss_settings) | {name: head[name] for name in ("softcap", "temperature")}
         if config.rollout.importance_cap is not None:
             settings["token_loss"] = engine_corrected(settings["token_loss"], config.rollout.importance_cap)
         # The host drops tokens without a gradient.
@@ -87,11 +88,11 @@ class Updater:
         start = time.perf_counter()
         actor, device = self.config.actor, self.policy.device
         self._passes = 0
-        every_token = every_token or actor.kl_loss_coef != 0 or actor.entropy_coeff != 0
+        every_token = every_token or actor.loss.beta != 0 or actor.loss.entropy_coef != 0
         on_host = UpdateBatch(batch, self.config, self.policy, every_token=every_token)
         chosen = to_device(list(on_host.mini_batches()), device)
         reference_start = time.perf_counter()
-        if actor.kl_loss_coef:
+        if actor.loss.beta:
             with self._reference() as reference:
                 chosen = [
                     [micro._replace(ref_logps_M=self._logps(reference, micro)) for micro in mini_batch]
