@@ -63,21 +63,6 @@ def test_a_resumed_run_ends_as_one_that_was_not_stopped(saved: Any, tmp_path: Pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "settings", [{"steps_per_generation": 2}, {"num_iterations": 3, "gradient_accumulation_steps": 2}], ids=str
-)
-def test_a_resume_in_a_generation_counts_each_sample_once(tmp_path: Path, settings: dict[str, Any]) -> None:
-    settings = {"save_steps": 1, "max_steps": 6, **settings}
-    whole = sampled_run(tmp_path / "whole", **settings)
-    whole.train()
-    for stop in (1, 2, 3):
-        resumed = sampled_run(tmp_path / "resumed", **settings)
-        resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / f"checkpoint-{stop}"))
-        assert resumed.explorer.counts.total() == whole.explorer.counts.total()
-        assert resumed.explorer.batches == whole.explorer.batches
-
-
-@pytest.mark.slow
 def test_a_run_that_is_killed_in_a_checkpoint_ends_as_one_that_was_not(tmp_path: Path) -> None:
     command = [sys.executable, killed_runs.__file__, str(tmp_path), "1"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}

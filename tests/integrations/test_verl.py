@@ -1,10 +1,9 @@
-"""The verl plug-in under verl 0.9.1 itself: its registries, its configuration, its policy loss."""
+"""The verl plug-in under verl 0.9.1 itself: its registry and its configuration."""
 
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ import pytest
 import torch
 import verl
 from omegaconf import OmegaConf
-from tensordict import TensorDict
 from torch import Tensor
 
 LOADED_BY_VERL = "outcome_rl.integrations.verl.plugin" in sys.modules  # before anything here imports it
@@ -22,11 +20,9 @@ LOADED_BY_VERL = "outcome_rl.integrations.verl.plugin" in sys.modules  # before 
 from hydra import compose, initialize_config_dir, initialize_config_module  # noqa: E402
 from verl.trainer.ppo import core_algos  # noqa: E402
 from verl.trainer.ppo.metric_utils import process_validation_metrics  # noqa: E402
-from verl.utils.config import omega_conf_to_dataclass, validate_config  # noqa: E402
+from verl.utils.config import validate_config  # noqa: E402
 from verl.utils.logger.aggregate_logger import concat_dict_to_str  # noqa: E402
-from verl.utils.tensordict_utils import assign_non_tensor  # noqa: E402
 from verl.utils.tracking import FileLogger  # noqa: E402
-from verl.workers.utils.losses import ppo_loss  # noqa: E402
 from verl_runs import EXPLORE, make_trainer, verl_config  # noqa: E402
 
 from experiments.figures.histories import read_histories  # noqa: E402
@@ -73,7 +69,6 @@ def test_verl_loads_the_plugin_by_its_entry_point() -> None:
     assert LOADED_BY_VERL
     assert plugin.unfit(verl.__version__) is plugin.unfit("0.9.3.dev0") is None
     assert core_algos.get_adv_estimator_fn("outcome_grpo") is algorithms.outcome_grpo
-    assert core_algos.get_policy_loss_fn("outcome") is algorithms.outcome_policy_loss
 
 
 @pytest.mark.parametrize("version", ["0.8.0", "0.10.2"])
@@ -81,11 +76,9 @@ def test_an_unfit_verl_says_what_to_install_when_the_plugin_is_used(
     monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
     monkeypatch.setattr(core_algos, "ADV_ESTIMATOR_REGISTRY", {})
-    monkeypatch.setattr(core_algos, "POLICY_LOSS_REGISTRY", {})
     plugin.register(version)
-    for function in (core_algos.get_adv_estimator_fn("outcome_grpo"), core_algos.get_policy_loss_fn("outcome")):
-        with pytest.raises(ImportError, match=rf"verl {version}.*pip install 'verl>=0\.9\.1,<0\.10'"):
-            function()
+    with pytest.raises(ImportError, match=rf"verl {version}.*pip install 'verl>=0\.9\.1,<0\.10'"):
+        core_algos.get_adv_estimator_fn("outcome_grpo")()
 
 
 def test_outside_of_a_hooked_trainer_the_estimator_says_what_is_missing() -> None:
@@ -117,50 +110,6 @@ def test_logs_are_read_as_verl_writes_them(tmp_path: Path, logger: str, monkeypa
     assert history.by_step("entropy/all") == {1: 1e-06}
 
 
-# --- the policy loss
-
-
-def actor_config(tmp_path: Path, *overrides: str) -> Any:
-    config = verl_config(tmp_path, "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2", *overrides)
-    return omega_conf_to_dataclass(config.actor_rollout_ref.actor)
-
-
-def test_it_is_vanilla_in_verls_ppo_loss(tmp_path: Path) -> None:
-    """The code that an actor's worker runs, with the normalisation over micro-batches that it sets up."""
-    lengths = [(3, 5), (2, 7), (4, 1)]  # prompt, response
-    generator = torch.Generator().manual_seed(0)
-
-    def column(of: Callable[[int], Tensor]) -> Tensor:
-        return torch.nested.as_nested_tensor([of(response) for _, response in lengths], layout=torch.jagged)
-
-    whole = [torch.randn(prompt + response, generator=generator) for prompt, response in lengths]
-    data = {
-        "prompts": torch.nested.as_nested_tensor(
-            [torch.ones(p, dtype=torch.int64) for p, _ in lengths], layout=torch.jagged
-        ),
-        "responses": column(lambda n: torch.ones(n, dtype=torch.int64)),
-        "response_mask": column(lambda n: torch.ones(n, dtype=torch.int64)),
-        "old_log_probs": column(lambda n: torch.randn(n, generator=generator)),
-        "advantages": column(lambda n: torch.randn(n, generator=generator) * (torch.arange(n) != 1)),
-    }
-    data["input_ids"] = torch.nested.as_nested_tensor(
-        [torch.ones(len(w), dtype=torch.int64) for w in whole], layout=torch.jagged
-    )
-    losses = []
-    for name in ("vanilla", "outcome"):
-        config = actor_config(tmp_path, f"actor_rollout_ref.actor.policy_loss.loss_mode={name}")
-        log_probs = [row.clone().requires_grad_() for row in whole]
-        batch = TensorDict(data, batch_size=len(lengths))
-        assign_non_tensor(batch, dp_size=2, batch_num_tokens=40, global_batch_size=6, max_response_len=7)
-        output = {"log_probs": torch.nested.as_nested_tensor(log_probs, layout=torch.jagged)}
-        loss, metrics = ppo_loss(config, output, batch)
-        loss.backward()
-        losses.append((loss.detach(), torch.cat([row.grad for row in log_probs])))
-    torch.testing.assert_close(losses[0], losses[1])
-    assert losses[0][1].abs().sum() > 0
-    assert metrics["actor/pg_tokens"].aggregate() == pytest.approx((13 - 2) / 13)  # two responses have a second token
-
-
 # --- settings
 
 
@@ -184,6 +133,7 @@ def test_wrong_settings_stop_the_trainer_before_it_makes_workers(tmp_path: Path,
         ("actor_rollout_ref.actor.policy_loss.loss_mode=geo_mean", "loss_mode=geo_mean", "answer_mask_mode=none"),
         ("algorithm.use_kl_in_reward=true", "adv_estimator=maxrl, the default, .*use_kl_in_reward", "bonus=batch"),
         (EXPLORE + "outcome=given", "outcome=given needs keys", None),
+        (EXPLORE + "adv_estimator='pkpo(k=99)'", "k of adv_estimator 'pkpo' must be at most", "bonus=batch"),
         ("algorithm.adv_estimator=grpo", "adv_estimator=grpo does not read it", None),
     ],
 )

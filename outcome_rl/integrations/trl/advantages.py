@@ -12,7 +12,6 @@ rank 1, and so on, and every n consecutive ones are a group.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -71,24 +70,13 @@ def exploration_advantages(
         TRL's.
 
     Raises:
-        ValueError: lengths differ, groups are not n samples of one question, a question has another gold than
-            before, correctness is unknown although the bonus depends on it, `adv_estimator` lacks rewards, or with
-            several processes the explorer lacks its `process_group`.
+        ValueError: lengths differ, a group holds two questions, a question has another gold than before, correctness
+            is unknown although the bonus depends on it, `adv_estimator` lacks rewards, or with several processes the
+            explorer lacks its `process_group`.
     """
     from accelerate import PartialState  # comes with TRL
 
     num_local = len(output["completion_ids"])
-    for name, values in (
-        ("question_ids", question_ids),
-        ("golds", golds),
-        ("correct", correct),
-        ("rewards", rewards),
-        ("scores", scores),
-        ("examples", examples),
-        ("written", written),
-    ):
-        if values is not None and len(values) != num_local:
-            raise ValueError(f"{name} must have one entry for each of {num_local} completions; got {len(values)}")
     if PartialState().num_processes > 1 and explorer.process_group is None:
         raise ValueError(
             "explorer must have a process_group with several processes, or each would count by its own judgement; "
@@ -100,20 +88,19 @@ def exploration_advantages(
     written = _written(output, tokenizer) if written is None else written
     rows_of_ids = zip(output["completion_ids"].tolist(), written, strict=True)
     turns = [outcome_turn(explorer, ids[: len(mask)], mask) for ids, mask in rows_of_ids]
-    n, rank, num_ranks = num_generations, PartialState().process_index, PartialState().num_processes
-    first = rank * num_local
-    _check_groups(question_ids, n, first, num_local * num_ranks)
+    first = PartialState().process_index * num_local
+    groups = [i // num_generations for i in range(first, first + num_local)]
     batch = Batch(
         question_ids,
         [decode_completion(tokenizer, turn.ids) for turn in turns],
         golds,
         torch.tensor([0.0] * num_local if rewards is None else rewards),
-        group_ids=[i // n for i in range(first, first + num_local)],
+        group_ids=groups,
         correct=None if correct is None else [*map(bool, correct)],
         rows=examples,
         scores=[math.nan] * num_local if rewards is None and scores is None else scores,  # rewards of 0 say nothing
     )
-    warn_of_identical([i // n for i in range(first, first + num_local)], batch.responses)
+    warn_of_identical(groups, batch.responses)
     scored = explorer.score(batch, scale=scale)
     if config.adv_estimator == "grpo":
         scored = replace(scored, advantages=torch.zeros_like(scored.advantages))
@@ -148,16 +135,6 @@ def _add(output: dict[str, Any], scored: Scored, turns: list[Turn], tokenizer: A
         output["num_items_in_batch"] = gather((output["completion_mask"] * output["tool_mask"]).sum()).sum()
     else:
         output["advantages"] = replace(scored, advantages=output["advantages"]).token_advantages(answer_NT)
-
-
-def _check_groups(ids: Sequence[str], n: int, first: int, total: int) -> None:
-    """Check the groups of this rank's completions, the first of which has that index of all `total` ones."""
-    starts = [0, *range(-first % n, len(ids), n)]
-    if total % n != 0 or any(len({*ids[start:end]}) > 1 for start, end in pairwise([*starts, len(ids)])):
-        raise ValueError(
-            f"every {n} consecutive completions must be samples of one question, as num_generations={n} and TRL's "
-            f"sampler make them; got the question ids {list(ids[: 2 * n])}, ..., {total} in all"
-        )
 
 
 def _written(output: dict[str, Any], tokenizer: Any) -> list[list[int]]:

@@ -210,13 +210,7 @@ def loss_metrics(trainer: "GRPOTrainer", inputs: dict[str, Any], output: PolicyL
         totals.append(torch.stack([(where & weights).sum(), weights.sum()]))
     totals_M2 = trainer.accelerator.reduce(torch.stack(totals).float(), reduction="sum")
     shares = (totals_M2[:, 0] / totals_M2[:, 1].clamp(min=1)).tolist()
-    found = dict(zip([*means, *clipped], shares, strict=True))
-    if "clip_ratio/low_mean" in clipped:
-        of_sequences = [(one & mask).sum(dim=1) / mask.sum(dim=1) for one in (low, high)]  # NaN without a token
-        low_S, high_S = trainer.accelerator.gather(torch.stack(of_sequences, dim=1)).unbind(dim=1)
-        found["clip_ratio/low_min"] = low_S.nan_to_num(torch.inf).min().item()
-        found["clip_ratio/high_max"] = high_S.nan_to_num(-torch.inf).max().item()
-    return found
+    return dict(zip([*means, *clipped], shares, strict=True))
 
 
 def head_autocast(trainer: "GRPOTrainer", hidden: Tensor) -> AbstractContextManager[Any]:

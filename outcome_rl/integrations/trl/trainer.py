@@ -106,7 +106,6 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             )
         self._micro_batch = -1, 0  # the step, and how many losses of it were computed for training
         self._is_graded = False  # whether an evaluation had a reward other than 0 and 1
-        self._before_generation: dict[str, Any] | None = None  # the explorer's state
         self._kept: list[list[list[int]]] | None = None  # the tokens that the sampler kept, of the last generation
         super().__init__(*args, **kwargs)
         group = dist.group.WORLD if self.accelerator.num_processes > 1 else None
@@ -287,7 +286,6 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             output[KEPT] = padded(self._kept, output["completion_ids"].shape[1])
         if self.model.training:
             self._check_sampler()
-            self._before_generation = self._state_if_saved_in_between()
             self._record(self._explore(rows, output))
             return output
         self._validate(rows, output)
@@ -453,27 +451,8 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         # Before all else: TRL writes trainer_state.json last, and a checkpoint is complete once it is there.
         if self.args.should_save and not self.args.save_only_model:
             folder = Path(self._get_output_dir(trial=trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
-            self._explorer_to_save().save(folder / FOLDER)
+            self.explorer.save(folder / FOLDER)
         super()._save_checkpoint(model, trial)
-
-    @property
-    def _steps_of_generation(self) -> int:
-        """Number of forward passes that use one generation."""
-        return int(self.args.steps_per_generation * self.num_iterations)
-
-    def _state_if_saved_in_between(self) -> dict[str, Any] | None:
-        """Return the explorer's state in the process that saves, if a checkpoint may be written in a generation."""
-        is_whole = self.args.gradient_accumulation_steps % self._steps_of_generation == 0
-        saves = self.args.should_save and self.args.save_strategy != "no" and not self.args.save_only_model
-        return self.explorer.state_dict() if saves and not is_whole else None
-
-    def _explorer_to_save(self) -> Explorer:
-        """Return the explorer, without a generation that is not used up: a resumed TRL samples its prompts again."""
-        if self._before_generation is None or self._step % self._steps_of_generation == 0:
-            return self.explorer
-        earlier = Explorer(self.explorer.config)
-        earlier.load_state_dict(self._before_generation)
-        return earlier
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)

@@ -8,5 +8,4 @@ on the CPU of the driver process, and saves the counts in verl's checkpoints. do
 """
 
 ADV_ESTIMATOR = "outcome_grpo"
-POLICY_LOSS = "outcome"
 SETTINGS = "algorithm.outcome_exploration"

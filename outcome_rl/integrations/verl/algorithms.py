@@ -1,4 +1,4 @@
-"""The advantage estimator `outcome_grpo` and the policy loss `outcome`, with verl's signatures."""
+"""The advantage estimator `outcome_grpo`, with verl's signature."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -53,26 +53,3 @@ def outcome_grpo(
     by_std = True if config is None else config.get("norm_adv_by_std_in_grpo", True)
     advantages_RT = batch(token_level_rewards, response_mask, "std" if by_std else "none")
     return advantages_RT, advantages_RT
-
-
-def outcome_policy_loss(
-    old_log_prob: Tensor, log_prob: Tensor, advantages: Tensor, response_mask: Tensor, *args: Any, **kwargs: Any
-) -> tuple[Tensor, dict[str, float]]:
-    """Return verl's `vanilla` loss, and the share of tokens with a policy gradient.
-
-    Args:
-        old_log_prob, log_prob: (B, T) log-probabilities of the sampled tokens; `log_prob` gets the gradient.
-        advantages: (B, T), bonuses included.
-        response_mask: (B, T), nonzero on the tokens of the loss.
-        *args, **kwargs: as for `vanilla`: the aggregation, the actor's configuration, importance weights.
-
-    Returns:
-        The loss, and verl's metrics with `actor/pg_tokens`: the share of tokens with a policy gradient. Groups of equal
-        rewards and masked answers have none.
-    """
-    from verl.trainer.ppo.core_algos import compute_policy_loss_vanilla
-    from verl.utils.torch_functional import masked_mean
-
-    loss, metrics = compute_policy_loss_vanilla(old_log_prob, log_prob, advantages, response_mask, *args, **kwargs)
-    moved = masked_mean((advantages != 0).float(), response_mask)
-    return loss, {**metrics, "actor/pg_tokens": moved.item()}

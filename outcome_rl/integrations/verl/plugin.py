@@ -1,7 +1,7 @@
-"""Entry point that verl imports in every process: registers two functions and prepares the hook of the trainer.
+"""Entry point that verl imports in every process: registers the estimator and prepares the hook of the trainer.
 
-verl logs a plug-in's error at DEBUG only, so nothing here raises for another version of verl: the names are registered
-anyway, and their use raises the error. Only one process needs the trainer's module, which is slow to import, so the
+verl logs a plug-in's error at DEBUG only, so nothing here raises for another version of verl: the name is registered
+anyway, and its use raises the error. Only one process needs the trainer's module, which is slow to import, so the
 hook waits until a trainer is constructed: verl's trainer first builds its checkpoint callback.
 """
 
@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from verl import __version__
 from verl.trainer.ppo import checkpoint_callback, core_algos
 
-from outcome_rl.integrations.verl import ADV_ESTIMATOR, POLICY_LOSS, algorithms
+from outcome_rl.integrations.verl import ADV_ESTIMATOR, algorithms
 
 
 def unfit(version: str) -> str | None:
@@ -26,7 +26,7 @@ def unfit(version: str) -> str | None:
 
 
 def register(version: str) -> None:
-    """Register the advantage estimator and the policy loss, and hook the trainers that ask for the former."""
+    """Register the advantage estimator, and hook the trainers that ask for it."""
     obstacle = unfit(version)
     if obstacle is not None:
 
@@ -34,10 +34,8 @@ def register(version: str) -> None:
             raise ImportError(obstacle)
 
         core_algos.register_adv_est(ADV_ESTIMATOR)(refuse)
-        core_algos.register_policy_loss(POLICY_LOSS)(refuse)
         return
     core_algos.register_adv_est(ADV_ESTIMATOR)(algorithms.outcome_grpo)
-    core_algos.register_policy_loss(POLICY_LOSS)(algorithms.outcome_policy_loss)
     _hook_when_a_trainer_is_made()
 
 

@@ -37,6 +37,7 @@ from outcome_rl.outcomes.batch import Batch
 from outcome_rl.questions import question_id as question_id_of
 from outcome_rl.sampler.stale import SamplerCheck
 from outcome_rl.version import __version__
+from outcome_rl_kernels.advantages.estimators import check_group_size
 from outcome_rl_kernels.advantages.groups import Scale
 
 FOLDER = "exploration"  # in global_step_N/
@@ -86,6 +87,7 @@ def read_settings(config: Any) -> tuple[ExplorationConfig, str]:
             "takes no negative rewards, and the penalty makes some. Set use_kl_in_reward=false and "
             f"actor_rollout_ref.actor.use_kl_loss=true, or {SETTINGS}.adv_estimator=grpo"
         )
+    check_group_size(settings.rule().estimator, config.actor_rollout_ref.rollout.n)
     loss = OmegaConf.select(config, "actor_rollout_ref.actor.policy_loss.loss_mode")
     if loss == "geo_mean" and settings.answer_mask_mode != "none":
         raise ValueError(
