@@ -101,7 +101,7 @@ test-integrations: $(INTEGRATIONS)/.ready ## Run the tests of the plug-ins on th
 $(INTEGRATIONS)/.ready: pyproject.toml constraints-integrations.txt tests/integrations/no-deps-requirements.txt setup.py CMakeLists.txt $(wildcard kernels/csrc/*)
 	$(PYTHON) -m venv $(INTEGRATIONS)
 	$(INTEGRATIONS)/bin/python -m pip install --quiet --disable-pip-version-check \
-		--constraint constraints-integrations.txt peft pytest pytest-timeout pytest-xdist reasoning-gym --editable '.[train,trl]'
+		--constraint constraints-integrations.txt peft pytest pytest-timeout pytest-xdist reasoning-gym scipy --editable '.[train,trl]'
 	$(INTEGRATIONS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
 		--requirement tests/integrations/no-deps-requirements.txt
 	for version in $(OLDER_TRL); do $(INTEGRATIONS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \

@@ -25,7 +25,7 @@ def has_preset(model: str, data: str, method: str) -> bool:
 
 @pytest.mark.parametrize(
     ("model", "data", "method"),
-    [one for one in itertools.product(RUN["MODELS"], RUN["DATA"], RUN["METHODS"]) if has_preset(*one)],
+    [one for one in itertools.product(RUN["MODELS"], RUN["B0"], RUN["METHODS"]) if has_preset(*one)],
 )
 def test_verl_and_the_plugin_accept_it_and_its_numbers_are_those_of_the_preset(
     model: str, data: str, method: str
@@ -38,7 +38,8 @@ def test_verl_and_the_plugin_accept_it_and_its_numbers_are_those_of_the_preset(
     explored, id_key = read_settings(config)
     name = f"paper/{PRESETS[model]}-{data}"
     vanilla = method in ("grpo", "sampling")
-    preset = load_config(f"{name}-{method}") if vanilla else load_config(name, [f"exploration.bonus={method}"])
+    changed = [] if method == "ucb_con" else [f"exploration.bonus={method}"]
+    preset = load_config(f"{name}-{method}") if vanilla else load_config(name, changed)
     assert explored == preset.exploration
     assert id_key == "extra_info.index"
     actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout

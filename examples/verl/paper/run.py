@@ -18,7 +18,7 @@ MODELS = {
         "actor_rollout_ref.model.custom_chat_template='{{ messages[0].content }}'",
     ],
 }
-B0 = {"easy": 1.0, "medium": 0.5, "hard": 0.5}  # the baseline of UCB-Con: paper, E; on hard data ours
+B0 = {"easy": 1, "medium": 0.5, "hard": 0.5}  # the baseline of UCB-Con: paper, E; on hard data ours
 METHODS = {
     "grpo": [f"+{EXPLORE}bonus=none"],
     "ucb": [f"+{EXPLORE}bonus=ucb"],  # paper, 3.1
