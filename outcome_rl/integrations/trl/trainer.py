@@ -188,9 +188,10 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
                 f". Name a column of gold answers by answer_key ({', '.join(map(repr, self._column_names()))}), or a "
                 f"reward function by correct_reward ({names}); until then there is no pass@k"
             )
+        on = f"on: {config.method}, answer_mask_mode={config.answer_mask_mode}"
         return (
-            f"outcome-based exploration is {'on' if config.explores else 'off'}: {config.method}, answer_mask_mode="
-            f"{config.answer_mask_mode}; question ids: {self._columns.id_source}; correctness: {judge}"
+            f"outcome-based exploration is {on if config.explores else f'off: {config.method}'}; question ids: "
+            f"{self._columns.id_source}; correctness: {judge}"
         )
 
     def _check_settings(self) -> None:
