@@ -17,11 +17,13 @@ from numpy.typing import NDArray
 
 from outcome_rl.files.formats import THRESHOLD
 from outcome_rl.files.samples import Fields, Question, read_sample_file
+from outcome_rl.isolation.grader import Progress
 from outcome_rl.metrics import SampleSummary, ks_up_to, majority, summarise
+from outcome_rl.outcomes.batch import Batch
 from outcome_rl.outcomes.extraction.response import final_answer
 from outcome_rl.outcomes.keys import NO_ANSWER, Tag, canonical_text
-from outcome_rl.outcomes.kinds import OutcomeKind, Outcomes, Progress
-from outcome_rl.outcomes.matcher import OutcomeMatcher
+from outcome_rl.outcomes.kinds import OutcomeKind, Outcomes
+from outcome_rl.outcomes.matcher import OutcomeMatcher, answer_text
 
 SHOWN_DISAGREEMENTS = 5  # of each kind
 # Kinds of gold answers by the tags of canonical texts; other tags are expressions.
@@ -123,10 +125,9 @@ def analyze_file(
         ValueError: a row is invalid (the message names file, row and field), or no question can be scored.
     """
     matcher = OutcomeMatcher() if matcher is None else matcher
-    read_text = from_text or not matcher.reads_answers
     paths = [path] if isinstance(path, str | Path) else path
     file = read_sample_file(
-        *paths, fields=fields, threshold=threshold, from_text=read_text, has_golds=has_golds, extract=matcher.extract
+        *paths, fields=fields, threshold=threshold, has_golds=has_golds, **reading_of(matcher, from_text=from_text)
     )
     questions = file.questions
     if examples is not None:
@@ -151,7 +152,7 @@ def analyze_file(
         )
     by_question = [_question_report(*one) for one in scored]
     summary, remarks = _summary(scored), [*file.remarks]
-    has_answers = summary["no_answer_rate"] <= 0.5 or not matcher.reads_answers or examples is not None
+    has_answers = summary["no_answer_rate"] <= 0.5 or matcher.reads != "answers" or examples is not None
     if not has_answers:
         summary["diff_at_k"] = {}
         remarks.append(
@@ -186,6 +187,13 @@ def analyze_file(
         ),
         by_question,
     )
+
+
+def reading_of(matcher: OutcomeKind, *, from_text: bool = False) -> dict[str, Any]:
+    """Return the arguments of `read_sample_file` that give a kind what it reads: final answers, or whole texts."""
+    if matcher.reads == "answers":
+        return {"from_text": from_text, "extract": answer_text}
+    return {"from_text": True, "extract": str}
 
 
 def first_reason(unscored: Mapping[str, str]) -> str:
@@ -273,7 +281,10 @@ def classify_samples(
     golds = [question.gold or "" for question in questions for _ in question.answers] if has_golds else None
     answers = [answer for question in questions for answer in question.answers]
     rows = [question.example for question in questions for _ in question.answers]
-    outcomes = matcher.classify_answers(ids, answers, golds, rows, progress=progress)
+    if isinstance(matcher, OutcomeMatcher):
+        outcomes = matcher.classify_answers(ids, answers, golds, progress=progress)
+    else:
+        outcomes = matcher.classify(Batch(ids, [text or "" for text in answers], golds, rows=rows), progress=progress)
     ends = np.cumsum([len(question.answers) for question in questions])[:-1]
     split = zip(np.split(outcomes.keys, ends), np.split(outcomes.correct, ends), strict=True)
     return list(split), outcomes

@@ -300,13 +300,7 @@ def compare(runs: Sequence[Path], json_out: Path | None) -> None:
         "--outcome",
         default="math",
         metavar="MODULE:FUNCTION",
-        help="outcome function (response, row) -> value (default: math, the final answer)",
-    ),
-    argument(
-        "--is-correct",
-        default="",
-        metavar="MODULE:FUNCTION",
-        help="function (value, row) -> bool (default: the outcome of the gold answer)",
+        help="outcome function (response, row) -> value, or a kind of outcomes (default: math, the final answer)",
     ),
     argument(
         "--from-text", action="store_true", help="extract answers from the text, also of samples with an `answer`"

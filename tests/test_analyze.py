@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from outcome_functions import Divisors
 
 from outcome_rl import analyze
 from outcome_rl.analyze import SHOWN_DISAGREEMENTS, Report
 from outcome_rl.cli import main
 from outcome_rl.files.samples import Fields, Question, read_sample_file
-from outcome_rl.outcomes.function_matcher import FunctionMatcher
-from outcome_rl.outcomes.matcher import OutcomeMatcher
+from outcome_rl.outcomes.kinds import FunctionMatcher
+from outcome_rl.outcomes.matcher import answer_text
 
 
 def write_rows(path: Path, rows: Iterable[Any]) -> Path:
@@ -21,7 +22,7 @@ def write_rows(path: Path, rows: Iterable[Any]) -> Path:
 
 
 def read_samples(path: Path, **options: Any) -> list[Question]:
-    return read_sample_file(path, extract=OutcomeMatcher.extract, **options).questions
+    return read_sample_file(path, extract=answer_text, **options).questions
 
 
 def analyze_file(path: Path, *arguments: Any, against: str = "", **options: Any) -> Report:
@@ -162,7 +163,7 @@ def test_outcome_functions(tmp_path: Path) -> None:
     assert by_gold["outcome_rule"] == "function/outcome_functions:length/1"
     assert by_gold["pass_at_k"]["1"] == pytest.approx(1 / 3)  # two words, as the gold has
     assert by_gold["distinct_per_question"] == 3
-    divisors = analyze_file(file, FunctionMatcher("outcome_functions:length", "outcome_functions:divides"))
+    divisors = analyze_file(file, Divisors())
     assert divisors["pass_at_k"]["1"] == pytest.approx(2 / 3)  # 3 and 1 divide 9
 
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from outcome_rl import Explorer
+from outcome_rl import Explorer, Outcome, OutcomeKind
 from outcome_rl.outcomes.ready import final_state
 
 
@@ -23,13 +23,19 @@ def play(moves: str) -> str:
     return text
 
 
-def reached(state: str, example: Mapping[str, Any]) -> bool:
-    """Return whether the walk ends at the goal of the data row."""
-    return bool(json.loads(state) == example["goal"])
+class Walk(OutcomeKind):
+    """The state that a walk ends in; correct at the goal of the data row."""
+
+    rule = "walk/1"
+    needs_gold = False
+    outcome = final_state
+
+    def is_correct(self, outcome: Outcome, gold: str, row: Mapping[str, Any]) -> bool:
+        return bool(json.loads(outcome.text) == row["goal"])
 
 
 row = {"goal": {"x": 1, "y": 1}}
-explorer = Explorer(outcome=final_state, is_correct=reached, answer_mask_mode="none")
+explorer = Explorer(outcome=Walk, answer_mask_mode="none")
 scored = explorer.score(["to (1, 1)"] * 4, [play(moves) for moves in ("en", "ne", "ee", "")], None, rows=[row] * 4)
 print("correct", scored.correct.tolist())
 print("seen", explorer.seen("to (1, 1)"))

@@ -3,10 +3,10 @@
     pip install 'reasoning-gym>=0.1.25,<0.2'
     tasks=examples/outcomes/gym_tasks.py
     outcome-rl train data.train_files="[\"$tasks:rows?countdown?size=2000&seed=1\"]" \\
-        exploration.outcome=$tasks:outcome exploration.is_correct=$tasks:is_correct
+        exploration.outcome=$tasks:GymTask
 
 In your own loop or in TRL, `rows("countdown?size=2000&seed=1")` makes the same rows, which `datasets.Dataset.from_list`
-takes, and `Explorer(outcome=outcome, is_correct=is_correct)` takes the two functions.
+takes, and `Explorer(outcome=GymTask)` scores them.
 
 - **Ids** depend on the task, its settings and the position, not on the size: counts stay valid when a source grows.
 - **Seeds**: reasoning-gym draws row i of most tasks from `seed + i`. Keep the seeds of training and test data further
@@ -35,10 +35,9 @@ from urllib.parse import parse_qsl
 import reasoning_gym
 from expressions import parse  # beside this file
 
-from outcome_rl import extract_answer
+from outcome_rl import Outcome, OutcomeKind, extract_answer
 from outcome_rl.outcomes.extraction.response import MAX_CHARS
 from outcome_rl.outcomes.isolated import isolated
-from outcome_rl.outcomes.outcome import Outcome
 
 # Answers that are right in no task, and that scorers which evaluate text try to evaluate.
 _PROBES = ("?", "1 + 1", "x**2", "[1, 2]", "[[1, 2], [3, 4]]", "(1, 2)", "{1: 2}", "'a'")
@@ -103,7 +102,7 @@ def _check_repeats(name: str, made: list[dict[str, Any]], seed: int, settings: M
 
 
 def scored_outcome(response: str, example: Mapping[str, Any]) -> Outcome | None:
-    """Return whether a response is correct, and its answer in normal form; call it only as `outcome`, in processes.
+    """Return whether a response is correct, and its answer in normal form; `GymTask` calls it, in processes.
 
     The answer is the text in the last `<answer>` tags, else the final answer. Its normal form is the commutative form
     of the expression in countdown and puzzle24, else the text without spaces at the ends of its lines.
@@ -122,13 +121,15 @@ def scored_outcome(response: str, example: Mapping[str, Any]) -> Outcome | None:
     return Outcome((correct, form), start, end)
 
 
-outcome = isolated(scored_outcome)
-"""Outcome function of all tasks: `(whether it is correct, the answer's normal form)`."""
+class GymTask(OutcomeKind):
+    """The outcomes of all tasks: `(whether it is correct, the answer's normal form)`."""
 
+    rule = "gym/1"
+    needs_gold = False
+    outcome = isolated(scored_outcome)
 
-def is_correct(value: Any, example: Mapping[str, Any]) -> bool:
-    """Return the first part of an outcome of this module."""
-    return bool(value[0])
+    def is_correct(self, outcome: Outcome, gold: str, row: Mapping[str, Any]) -> bool:
+        return bool(outcome.value[0])
 
 
 def _arithmetic(text: str, numbers: list[int], target: int) -> tuple[bool, str]:

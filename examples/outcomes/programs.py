@@ -7,7 +7,7 @@ the run goes on. This is no sandbox: programs may read and write your files. Run
 """
 
 from outcome_rl import Explorer
-from outcome_rl.outcomes.ready import all_pass, program
+from outcome_rl.outcomes.ready import Program
 
 row = {"tests": ["assert largest([3, 1]) == 3", "assert largest([-2, -5]) == -2", "assert largest([]) is None"]}
 responses = [
@@ -18,7 +18,7 @@ responses = [
     "```python\nimport os; os._exit(1)\n```",
 ]
 
-with Explorer(outcome=program, is_correct=all_pass) as explorer:
+with Explorer(outcome=Program) as explorer:
     scored = explorer.score(["largest"] * 5, responses, None, rows=[row] * 5)
 print("correct", scored.correct.tolist())
 print("seen", explorer.seen("largest"))

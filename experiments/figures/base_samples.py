@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from outcome_rl.analyze import classify_samples
+from outcome_rl.analyze import classify_samples, reading_of
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.files.samples import read_sample_file
 from outcome_rl.metrics import pass_at_k
@@ -78,14 +78,14 @@ class BaseSamples(NamedTuple):
 
 def _classified(path: Path, exploration: ExplorationConfig) -> list[tuple[NDArray[np.int64], NDArray[np.bool_]]]:
     matcher = exploration.matcher()
-    if matcher.needs_row:
+    if matcher.reads == "rows":
         logger.warning(
             "--base: exploration.outcome=%s gets the rows of %s, which lack the columns of the data; a function that "
             "reads these finds other outcomes",
             exploration.outcome,
             path,
         )
-    questions = read_sample_file(path, from_text=not matcher.reads_answers, extract=matcher.extract).questions
+    questions = read_sample_file(path, **reading_of(matcher)).questions
     with matcher:
         outcomes, found = classify_samples(matcher, questions)
     pairs = zip(questions, outcomes, strict=True)

@@ -94,7 +94,9 @@ ABLATIONS = {
     "ucb_con-c-1": Method("UCB-Con, c = 1", "ucb_con", 1.0),
     "ucb-c-1": Method("UCB, c = 1", "ucb", 1.0),
     "batch-c-1": Method("Batch, c = 1", "batch", 1.0),
-    "ucb_con-math_verify": Method("UCB-Con, math-verify", "ucb_con", settings=("exploration.equivalence=math_verify",)),
+    "ucb_con-math_verify": Method(
+        "UCB-Con, math-verify", "ucb_con", settings=("exploration.outcome=outcome_rl.outcomes.paper:PaperClasses",)
+    ),
 }
 # Sampled gradients of logits (experiments/sampled): of tokens less probable than one in fifty.
 SAMPLED = {

@@ -33,8 +33,7 @@ TASKS = "examples/outcomes/gym_tasks.py"  # from the top of the checkout
 TASK = "countdown?min_numbers=3&max_numbers=3&min_value=1&max_value=20&min_target=10&max_target=60"
 SEEDS = {"warm": 1, "train": 1_000_001, "test": 2_000_001}  # reasoning-gym draws row i from seed + i
 SETTINGS = (
-    f"exploration.outcome={TASKS}:outcome",
-    f"exploration.is_correct={TASKS}:is_correct",
+    f"exploration.outcome={TASKS}:GymTask",
     "data.max_prompt_length=256",
     "data.max_response_length=32",
 )

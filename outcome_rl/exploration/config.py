@@ -2,11 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal, Self
+from typing import Any, Self
 
-from outcome_rl.outcomes.equivalence import EquivalenceMatcher, Judge
-from outcome_rl.outcomes.function_matcher import FunctionMatcher
-from outcome_rl.outcomes.kinds import NAMED, OutcomeKind
+from outcome_rl.outcomes.kinds import NAMED, FunctionMatcher, OutcomeKind
 from outcome_rl.outcomes.matcher import OutcomeMatcher
 from outcome_rl.user_functions import load_function
 from outcome_rl_kernels import GroupRule
@@ -39,26 +37,10 @@ class ExplorationConfig(GroupRule):
     outcome: str | Callable[..., Any] = setting(
         "math",
         "Outcome of a response: math is the final answer; module:function names a function (response, example) -> "
-        "outcome or None, where example is the data row, or a class of outcome_rl.outcomes.kinds; given takes the keys "
-        "of Batch(outcome_keys=...).",
+        "outcome or None, where example is the data row, or a class, an OutcomeKind; given takes the keys of "
+        "Batch(outcome_keys=...).",
         only_from_user=True,
     )
-    is_correct: str | Callable[..., Any] = setting(
-        "",
-        "With an outcome function: module:function names a function (outcome, example) -> bool; empty compares with "
-        "the outcome of the gold answer.",
-        only_from_user=True,
-    )
-    equivalence: Literal["canonical", "math_verify"] | Judge = setting(
-        "canonical",
-        "When two answers are one outcome: canonical compares canonical texts, math_verify asks it about every pair, "
-        "as the paper did; in Python also a function (a, b) -> bool.",
-        only_from_user=True,
-    )
-    workers: int | None = setting(
-        None, "Number of math-verify processes; null starts one per CPU core.", gt=0, affects_results=False
-    )
-    timeout_s: float = setting(5.0, "Seconds that one comparison by math-verify may take.", gt=0)
     grading_limit_s: float = setting(
         600.0,
         "Seconds that the comparisons of one step, or its calls of an isolated function, may take together. Answers "
@@ -89,23 +71,15 @@ class ExplorationConfig(GroupRule):
         """Return a new kind of outcomes with these settings.
 
         Raises:
-            TypeError, ValueError: a named function cannot be imported or does not take two arguments, or `is_correct`
-                or `equivalence` is for another kind.
+            TypeError, ValueError: a named function cannot be imported or does not take two arguments.
         """
         found = load_function(NAMED.get(self.outcome, self.outcome)) if isinstance(self.outcome, str) else self.outcome
-        by_pairs = self.equivalence != "canonical"
-        if by_pairs and found is not OutcomeMatcher:
-            raise ValueError(
-                f"equivalence={self.equivalence!r} compares the answers of outcome='math'; got {self.outcome!r}. Leave "
-                "it out, and return equal values for equal outcomes"
-            )
         if not (isinstance(found, type) and issubclass(found, OutcomeKind)):
-            return FunctionMatcher(self.outcome, self.is_correct or None)
-        if self.is_correct:
-            raise ValueError(
-                f"is_correct needs an outcome function, whose values it takes; got outcome={self.outcome!r}"
-            )
-        return (EquivalenceMatcher if by_pairs else found).from_settings(self)
+            return FunctionMatcher(self.outcome)
+        kind = found()
+        if isinstance(kind, OutcomeMatcher):
+            kind.tolerant = self.gold_tolerance
+        return kind
 
     @classmethod
     def from_mapping(cls, settings: Mapping[str, Any], origin: str) -> Self:

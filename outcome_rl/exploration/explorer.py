@@ -55,8 +55,7 @@ class Explorer:
     Attributes:
         config: the settings.
         counts: `OutcomeCounts` of all responses so far.
-        matcher: the kind of outcomes: `OutcomeMatcher`, for an outcome function `FunctionMatcher`, or another
-            `OutcomeKind`.
+        matcher: the kind of outcomes: an `OutcomeKind`, such as `OutcomeMatcher`.
         solved: question id -> whether a correct response was ever sampled, for every question sampled so far; a
             read-only copy.
         batches: number of calls of `score` so far.
@@ -168,7 +167,7 @@ class Explorer:
 
         Args:
             question_ids, responses, golds, rows: columns of a `Batch`, or a `Batch` in place of the first. Without
-                golds, `correct` and `is_correct`, responses are compared with the golds of earlier calls; a question
+                golds and `correct`, responses are compared with the golds of earlier calls; a question
                 without one has no correct response.
 
         Raises:
@@ -244,7 +243,7 @@ class Explorer:
         counts = OutcomeCounts(device=self.counts.device, rule=self.matcher.rule)
         counts.load_state_dict({"rule": counts.rule, **entries._asdict()})
         with self._lock:
-            self.counts, self._facts = counts, facts
+            self.counts, self._facts, self.matcher.seen = counts, facts, facts.texts
             self.batches, self.id_source = batches, id_source
 
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -324,7 +323,7 @@ class Explorer:
 
     def _count(self, columns: Sequence[Tensor], reading: Reading) -> None:
         """Add the facts of a batch, then count it, so that whatever is counted has its text."""
-        self._facts.add(reading, self.matcher)
+        self._facts.add(reading)
         self.counts.observe(*columns)
 
     def _warn(self, reading: Reading) -> None:

@@ -1,10 +1,11 @@
 """States of older outcome rules: their outcomes are read again, from their texts."""
 
 import logging
+import re
 
 import torch
 
-from outcome_rl.outcomes.keys import NO_ANSWER
+from outcome_rl.outcomes.keys import NO_ANSWER, OUTCOME_RULE, outcome_key
 from outcome_rl.outcomes.kinds import OutcomeKind
 from outcome_rl.questions import question_key
 from outcome_rl_kernels.counts.snapshot import sort_entries
@@ -15,11 +16,16 @@ logger = logging.getLogger(__name__)
 Texts = dict[str, dict[int, str]]
 
 
+def reads(kind: OutcomeKind, rule: str) -> bool:
+    """Return whether counts made under a rule are those of a kind, or answers that it can read again."""
+    return rule == kind.rule or (kind.rule == OUTCOME_RULE and re.fullmatch(r"canonical/\d+", rule) is not None)
+
+
 def read_again(kind: OutcomeKind, rule: str, entries: CountEntries, texts: Texts) -> tuple[CountEntries, Texts]:
     """Return counts and texts under the rule of a kind, and say how many outcomes have another key.
 
     Args:
-        kind: whose `reads(rule)` is true.
+        kind: of which `reads` is true.
         rule: the rule that the counts were made under.
         entries: the counts.
         texts: the text of every outcome.
@@ -27,7 +33,7 @@ def read_again(kind: OutcomeKind, rule: str, entries: CountEntries, texts: Texts
     moved: dict[tuple[int, int], int] = {}
     read: Texts = {}
     for question_id, text_of in texts.items():
-        key_of = {key: kind.key_of(key, text) for key, text in text_of.items()}
+        key_of = {key: outcome_key(text) for key, text in text_of.items()}
         read[question_id] = {}
         for key, text in text_of.items():
             read[question_id].setdefault(key_of[key], text)

@@ -17,7 +17,7 @@ from torch import Tensor
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.outcomes.batch import Batch, Correctness
 from outcome_rl.outcomes.keys import NO_ANSWER
-from outcome_rl.outcomes.kinds import OutcomeKind, golds_differ
+from outcome_rl.outcomes.kinds import OutcomeKind, golds_differ, same_gold
 from outcome_rl.outcomes.outcome import Outcome
 from outcome_rl.questions import question_key
 from outcome_rl.ranks import gathered
@@ -41,16 +41,13 @@ class Reading(NamedTuple):
 class Facts(NamedTuple):
     """Facts about the questions sampled so far; they are only added."""
 
-    texts: dict[str, dict[int, str]]  # question id -> key -> text of each outcome, oldest first, the gold's included
+    texts: dict[str, dict[int, str]]  # question id -> key -> text of each outcome, oldest first
     golds: dict[str, str]  # question id -> its gold answer, as it was first given
 
-    def add(self, reading: Reading, kind: OutcomeKind) -> None:
+    def add(self, reading: Reading) -> None:
         """Add the golds and outcomes that are new; neither the order of the responses nor a second call matters."""
         for question_id in reading.question_ids:
             self.texts.setdefault(question_id, {})
-        for question_id, gold in reading.golds.items():
-            if (of_gold := kind.text_of_gold(gold)) and of_gold[0] != NO_ANSWER:
-                self.texts[question_id].setdefault(*of_gold)
         rows = zip(reading.question_ids, reading.answers, reading.keys.tolist(), strict=True)
         new = {
             (question_id, answer.text.strip() if answer else "", key)
@@ -114,19 +111,20 @@ def _same(parts: Sequence[Correctness]) -> Correctness:
 
 def _read(batch: Batch, kind: OutcomeKind, config: ExplorationConfig, known: Facts) -> Reading:
     """Read the responses of one rank; each question is compared with the gold that it first had."""
-    if (batch.outcome_keys is None) == kind.needs_keys:
+    if (batch.outcome_keys is None) == (kind.reads == "keys"):
         raise ValueError(
             "outcome_keys must be given if and only if outcome='given'; got "
             f"{'none' if batch.outcome_keys is None else 'some'} with outcome={config.outcome!r}"
         )
     key_of = {question_id: question_key(question_id) for question_id in dict.fromkeys(batch.question_ids)}
     correct = None if batch.correct is None else _verdicts(batch.correct, len(batch))
-    correctness = batch.correctness(is_correct=bool(config.is_correct))
+    correctness = batch.correctness(is_correct=not kind.needs_gold)
     golds = _agreed(zip(batch.question_ids, batch.golds or (), strict=False), kind, known.golds)
     gold_of = {question_id: known.golds.get(question_id) or golds.get(question_id, "") for question_id in key_of}
     if batch.golds is not None or any(gold_of.values()):
         batch = replace(batch, golds=[gold_of[question_id] for question_id in batch.question_ids])
-    outcomes = kind.classify(batch, texts=known.texts, limit_s=config.grading_limit_s)
+    kind.seen = known.texts
+    outcomes = kind.classify(batch, limit_s=config.grading_limit_s)
     return Reading(
         question_ids=batch.question_ids,
         questions=torch.from_numpy(np.array([key_of[question_id] for question_id in batch.question_ids], np.int64)),
@@ -151,7 +149,7 @@ def _agreed(golds: Iterable[tuple[str, str]], kind: OutcomeKind, known: Mapping[
     for question_id, gold in dict.fromkeys(golds):
         if gold.strip():
             before = known.get(question_id) or new.setdefault(question_id, gold)
-            if not kind.same_gold(before, gold):
+            if not same_gold(kind, before, gold):
                 raise golds_differ(question_id, before, gold)
     return new
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from outcome_rl.exploration.config import ExplorationConfig
-from outcome_rl.exploration.older import read_again
+from outcome_rl.exploration.older import read_again, reads
 from outcome_rl.exploration.reading import Facts
 from outcome_rl.outcomes.keys import NO_ANSWER
 from outcome_rl.outcomes.kinds import OutcomeKind
@@ -49,7 +49,7 @@ def read_state(state: Mapping[str, Any], kind: OutcomeKind) -> tuple[CountEntrie
             raise ValueError("its counts and its texts belong to different runs or steps")
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"the exploration state is damaged: {describe(error)}. {FIX}") from error
-    if not kind.reads(rule):
+    if not reads(kind, rule):
         check_rule(rule, kind.rule, "the exploration state")
     if rule != kind.rule:
         entries, texts = read_again(kind, rule, entries, texts)

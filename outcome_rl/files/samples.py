@@ -24,7 +24,7 @@ from outcome_rl.files.formats import BARE_ANSWER, LIKELY, NAMES, ROW, SHORT, TEX
 from outcome_rl.files.rows import as_text, field_names, find, id_of_row, read_objects, some_names
 from outcome_rl.outcomes.extraction.response import final_answer
 from outcome_rl.outcomes.keys import Tag, canonical_text
-from outcome_rl.outcomes.matcher import OutcomeMatcher
+from outcome_rl.outcomes.matcher import answer_text
 from outcome_rl.questions import question_id as question_id_of
 
 
@@ -85,7 +85,7 @@ def read_sample_file(
         ValueError: fields are missing (the error names all of them and suggests others) or of the wrong type, there are
             no samples, or two gold answers or prompts for one question id. The message starts with file and row.
     """
-    reader = _Reader(fields or Fields(), threshold, from_text, has_golds, extract or OutcomeMatcher.extract)
+    reader = _Reader(fields or Fields(), threshold, from_text, has_golds, extract or answer_text)
     filters: set[Any] = set()
     for where, row in (one for path in paths for one in read_objects(path, reader.given.rows)):
         filters.update([row["filter"]] if "resps" in row and "filter" in row and not filters else [])

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from outcome_rl.exploration.older import reads
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.data.problems import BatchOrder, load_problems
@@ -141,7 +142,7 @@ def _check_length(done: int, total_steps: int, checkpoint: Path) -> None:
 def outcome_rule(kind: OutcomeKind, saved: Mapping[str, Any]) -> str:
     """Return the outcome rule of a run: that of its checkpoint, if the outcomes can be read again under this one."""
     before = saved.get("identity", {}).get("outcome rule", "")
-    return before if kind.reads(before) else kind.rule
+    return before if reads(kind, before) else kind.rule
 
 
 def _contents(train_set: ProblemSet, evaluations: EvaluationPlan) -> dict[str, str]:

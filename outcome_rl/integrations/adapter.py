@@ -83,7 +83,7 @@ def outcome_turn(explorer: Explorer, ids: Sequence[int], written: Sequence[Any])
         written: which of them the policy wrote, and no tool or environment; if it wrote none, there is no outcome.
     """
     turn = last_turn(ids, written)
-    return Turn(0, [*ids]) if turn.ids and explorer.matcher.needs_row else turn
+    return Turn(0, [*ids]) if turn.ids and explorer.matcher.reads == "rows" else turn
 
 
 def last_turn(ids: Sequence[int], written: Sequence[Any]) -> Turn:
@@ -169,7 +169,7 @@ def stable_id(id_key: str, row: Mapping[str, Any], prompt: Any, *, place: str, h
 
 
 def golds_of_all(explorer: Explorer, values: Sequence[Any], name: str, prompts: Sequence[Any]) -> list[str] | None:
-    """Return the gold answers of a batch, or None if no row has one, or if `is_correct` decides.
+    """Return the gold answers of a batch, or None if no row has one, or if the kind of outcomes needs none.
 
     Args:
         values: N answers, None where a row has none.
@@ -180,7 +180,7 @@ def golds_of_all(explorer: Explorer, values: Sequence[Any], name: str, prompts: 
         ValueError: some rows have one and others not, so that one row would decide how the others are judged; or one
             is neither text nor a number.
     """
-    if explorer.config.is_correct:
+    if not explorer.matcher.needs_gold:
         return None
     given = [
         filled_text(value, name, "gold answer", _place(prompt))
@@ -190,7 +190,7 @@ def golds_of_all(explorer: Explorer, values: Sequence[Any], name: str, prompts: 
     if given and len(given) < len(values):
         raise ValueError(
             f"{name} must be one answer in all rows or in none, because correctness has one source; a batch has both. "
-            "Make it text or a number everywhere, or set is_correct"
+            "Make it text or a number everywhere"
         )
     return given or None
 
@@ -213,10 +213,10 @@ def validation(
         batch: of all samples of its questions.
         completions: N tuples of token ids; None takes the responses.
     """
-    source = batch.correctness(is_correct=bool(explorer.config.is_correct))
+    source = batch.correctness(is_correct=not explorer.matcher.needs_gold)
     keys: list[int] | None = None
     correct: Any = batch.correct if source.source == "correct" else source.of_scores
-    if batch.rows is not None or not explorer.matcher.needs_row:
+    if batch.rows is not None or explorer.matcher.reads != "rows":
         outcomes = explorer.matcher.classify(batch, limit_s=explorer.config.grading_limit_s)
         keys = outcomes.keys.tolist()
         if source.source in ("golds", "is_correct"):

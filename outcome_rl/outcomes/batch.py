@@ -98,7 +98,7 @@ class Batch:
     def correctness(self, *, is_correct: bool = False) -> Correctness:
         """Return the source that says which responses are correct: the first of these that is there.
 
-        1. the function `is_correct` of the settings;
+        1. the kind of outcomes, if it needs no gold answers;
         2. the column `correct`;
         3. the column `golds`;
         4. the scores, if they are those of one function, and all of them are 0 or 1.
@@ -106,7 +106,7 @@ class Batch:
         Other scores say nothing, because they may hold a penalty or a reward for the format.
 
         Args:
-            is_correct: whether the settings have such a function.
+            is_correct: whether the kind decides by itself.
 
         Raises:
             ValueError: the scores have another shape.
@@ -131,7 +131,7 @@ class Batch:
                 why = f"the rewards are not 0 and 1 alone, but also {other[0]:g}"
             else:
                 return Correctness("scores", scores_NK[:, 0] == 1)
-        return Correctness("", unknown=f"there are no golds, and {why}. Pass golds, correct or is_correct")
+        return Correctness("", unknown=f"there are no golds, and {why}. Pass golds or correct")
 
     @property
     def examples(self) -> Sequence[Row]:

@@ -156,17 +156,17 @@ def found(result: Any, length: int) -> Outcome:
     Raises:
         TypeError, ValueError: it is no outcome, or its span is not in the response.
     """
-    value, start, end, *_ = result if isinstance(result, Outcome) else Outcome(result)
+    value, start, end, key, _ = result if isinstance(result, Outcome) else Outcome(result)
     if not (type(start) is int and type(end) is int and 0 <= start <= end <= length):
         raise ValueError(f"the span of an outcome must be in the response of {length} characters; got {start}:{end}")
     value = plain(value)
     _check_outcome(value)
-    if value is None or has_nan(value):
+    if value is None or has_nan(value) or key == NO_ANSWER:
         return Outcome(None, key=NO_ANSWER)
     length = len(text_of(value))
     if length > MAX_VALUE_CHARS:
         raise ValueError(f"an outcome may have {MAX_VALUE_CHARS} characters; got {length}. Return a digest of it")
-    return Outcome(value, start, end, value_key(value))
+    return Outcome(value, start, end, value_key(value) if key is None else key)
 
 
 def value_key(value: Any) -> int:

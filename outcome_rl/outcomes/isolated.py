@@ -109,8 +109,8 @@ def _received(reply: Mapping[str, Any], response: str) -> Outcome | Failure:
         return Failure("cut", "the time limit of the step")
     try:
         if verdict == "value":
-            text, start, end = reply["found"]
-            return found(Outcome(value_of(text), start, end), len(response))
+            text, *rest = reply["found"]
+            return found(Outcome(value_of(text), *rest), len(response))
         return Failure(_KINDS[verdict], str(reply.get("reason") or reply["error"])[:MAX_REASON_CHARS])
     except (ValueError, TypeError, KeyError, RecursionError):
         return Failure("crash", "its process replied with no outcome")
@@ -125,8 +125,8 @@ def load_isolated(name: str) -> Handler:
     def reply(task: str) -> dict[str, Any]:
         response, example = pickle.loads(base64.b64decode(task))
         try:
-            value, start, end, *_ = found(function(response, example), len(response))
-            return {"verdict": "value", "found": (text_of(value), start, end)}
+            value, *rest = found(function(response, example), len(response))
+            return {"verdict": "value", "found": (text_of(value), *rest)}
         except MemoryError:
             return {"verdict": "memory", "error": "its memory limit was reached"}
         except BaseException as error:  # noqa: BLE001 - SystemExit too: the outcome is logged

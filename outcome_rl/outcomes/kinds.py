@@ -1,4 +1,4 @@
-"""Kinds of outcomes: the base class that the `Explorer` relies on, and the kinds that have a name.
+"""Kinds of outcomes: the base class that the `Explorer` relies on, outcome functions, and keys that the caller gives.
 
 A kind is a rule and two pure functions. What it returns depends on nothing but its arguments, so that a response has
 the same outcome in every step, on every rank and in every run:
@@ -12,35 +12,41 @@ the same outcome in every step, on every rank and in every run:
         def is_correct(self, outcome, gold, row):    # `outcome.value` is what `outcome` returned
             return outcome.value == int(gold)
 
-`outcome="my_module:Words"` imports it, without registration. A kind that is slow overrides `classify` in their place,
-which gets all responses of a step at once.
+`outcome="my_module:Words"` imports it, without registration. `outcome` may be an outcome function, also an isolated
+one; without `is_correct`, a response is correct whose outcome is that of the gold answer. A kind that is slow overrides
+`classify` in their place, which gets all responses of a step at once.
 """
 
 import logging
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from outcome_rl.isolation.grader import Progress as Progress
 from outcome_rl.outcomes.batch import Batch, Row
-from outcome_rl.outcomes.functions import Failure, found, shown
-from outcome_rl.outcomes.keys import NO_ANSWER
+from outcome_rl.outcomes.extraction.response import final_answer
+from outcome_rl.outcomes.functions import MAX_SHOWN_CHARS, Failure, OutcomeFunction, shown, wrapped
+from outcome_rl.outcomes.keys import NO_ANSWER, canonical_text
 from outcome_rl.outcomes.outcome import Outcome
-from outcome_rl.user_functions import boolean
+from outcome_rl.user_functions import boolean, not_ending_the_process
 
 logger = logging.getLogger(__name__)
 
 NAMED = {
     "math": "outcome_rl.outcomes.matcher:OutcomeMatcher",
-    "given": "outcome_rl.outcomes.given:GivenMatcher",
+    "given": "outcome_rl.outcomes.kinds:GivenMatcher",
 }
 """Names of kinds, and the classes that they stand for."""
 
 MAX_SAID = 1 << 16
-Progress = Callable[[int, int], None]
+MAX_GOLDS = 1 << 16
+MAX_LOGGED_FAILURES = 5  # of one call
 Texts = Mapping[str, Mapping[int, str]]
 """Question id -> key of an outcome -> the text that it was first counted with, in that order."""
 
@@ -68,34 +74,36 @@ class Outcomes(NamedTuple):
 class OutcomeKind:
     """A rule from responses to outcomes, without any state but caches: `outcome` and `is_correct`, or `classify`.
 
+    A response on which `outcome` failed has the outcome of that kind of failure, which is never correct. One that an
+    isolated function was not called on in time has no answer. `Outcomes.unresolved` counts both, and the log names the
+    first ones. A kind that fails on every response of its first batch is refused.
+
     Attributes:
         rule: name and version of the mapping from responses to keys; counts made under another rule cannot be mixed
             with these. Empty: it has no name, so that its counts cannot be saved.
-        needs_gold: whether correctness comes from gold answers, so that every question needs one.
-        needs_row: whether it reads more than the final answer: the data row, and all turns of an agent.
-        needs_keys: whether it reads `Batch.outcome_keys` in place of the responses.
-        reads_answers: whether `classify_answers` takes final answers that were extracted before, and not whole texts.
+        reads: "rows" if it reads the whole response, of an agent all turns, and the data row; "answers" if final
+            answers alone, as `OutcomeMatcher` does; "keys" if `Batch.outcome_keys` in place of the responses.
+        needs_gold: whether correctness comes from gold answers; False if `is_correct` decides by the row.
+        seen: the outcomes that an `Explorer` has counted, which it sets before `classify`.
     """
 
     rule: str = ""
-    needs_gold = needs_row = needs_keys = reads_answers = False
-
-    def __init__(self, rule: str | None = None) -> None:
-        if rule is not None:
-            self.rule = rule
-
-    @classmethod
-    def from_settings(cls, settings: Any) -> Self:
-        """Return a new kind with the settings of an `ExplorationConfig`."""
-        return cls()
+    reads: Literal["rows", "answers", "keys"] = "rows"
+    needs_gold = True
+    seen: Texts = MappingProxyType({})
+    _ever_worked = False
 
     def outcome(self, response: str, row: Row) -> Any:
         """Return the outcome of a response, a value as of an outcome function or an `Outcome`; None is no answer."""
-        raise NotImplementedError(f"{type(self).__name__} must define outcome and is_correct, or classify")
+        raise NotImplementedError(f"{type(self).__name__} must define outcome, or classify")
 
     def is_correct(self, outcome: Outcome, gold: str, row: Row) -> bool:
-        """Return whether an outcome, which is never "no answer", is correct."""
-        raise NotImplementedError(f"{type(self).__name__} must define outcome and is_correct, or classify")
+        """Return whether an outcome, which is never "no answer", is correct; its exceptions are raised.
+
+        It is called in this process. Without it, the gold answer goes through `outcome` as a response would, and a
+        response with the same outcome is correct.
+        """
+        return outcome.key == self._function.call([gold], [row])[0].key
 
     def classify(
         self,
@@ -104,7 +112,6 @@ class OutcomeKind:
         golds: Sequence[str] | None = None,
         rows: Sequence[Row] | None = None,
         *,
-        texts: Texts | None = None,
         progress: Progress | None = None,
         limit_s: float | None = None,
     ) -> Outcomes:
@@ -113,90 +120,38 @@ class OutcomeKind:
         Args:
             question_ids, responses, golds, rows: columns of a `Batch`, or a `Batch` in place of the first; an empty
                 gold is none, and a response without a gold is not correct.
-            texts: the outcomes of earlier calls, for a kind that asks whether a new text equals one of these.
             progress: called as `progress(done, total)` during slow comparisons.
             limit_s: seconds that slow comparisons or calls may take together; a response whose comparison or call has
                 not begun by then is not correct, and is in `unresolved`. None is no limit.
 
         Raises:
-            TypeError, ValueError: as for `Batch`.
+            TypeError, ValueError: as for `Batch`, or a batched function returned another number of outcomes.
         """
         batch = Batch.of(question_ids, responses, golds, rows=rows)
-        return self.report(self._classify(batch, texts or {}, progress, limit_s))
-
-    def _classify(self, batch: Batch, texts: Texts, progress: Progress | None, limit_s: float | None) -> Outcomes:
-        """Classify a batch, and log nothing about its golds."""
-        golds = golds_of(batch)
-        outcomes = self._outcomes(batch, golds, limit_s)
-        rows = list(zip(batch.question_ids, batch.responses, golds, strict=True))
+        golds_N = golds_of(batch)
+        outcomes = self._outcomes(batch, golds_N, limit_s)
+        pairs = list(zip(batch.question_ids, batch.responses, golds_N, strict=True))
         correct: dict[tuple[str, str, str], bool] = {}
-        for row, outcome, example in zip(rows, outcomes, batch.examples, strict=True):
+        for pair, outcome, example in zip(pairs, outcomes, batch.examples, strict=True):
             if isinstance(outcome, Failure) or outcome.key == NO_ANSWER:
-                correct[row] = False
-            elif row not in correct:
-                correct[row] = self._is_correct(outcome, row[0], row[2], example)
+                correct[pair] = False
+            elif pair not in correct:
+                correct[pair] = self._decide(outcome, pair[0], pair[2], example)
         if progress is not None:
             progress(len(batch), len(batch))
-        return Outcomes(
-            np.array([outcome.key for outcome in outcomes], np.int64),
-            np.array([correct[row] for row in rows], np.bool_),
-            list(map(_shown, outcomes)),
-            sum(isinstance(outcome, Failure) for outcome in outcomes),
-            self._bad_golds(batch, golds),
+        return self._report(
+            Outcomes(
+                np.array([outcome.key for outcome in outcomes], np.int64),
+                np.array([correct[pair] for pair in pairs], np.bool_),
+                list(map(_shown, outcomes)),
+                sum(isinstance(outcome, Failure) for outcome in outcomes),
+                self._bad_golds(batch, golds_N),
+            )
         )
-
-    def _outcomes(self, batch: Batch, golds: Sequence[str], limit_s: float | None) -> Sequence[Outcome | Failure]:
-        """Return the outcome of each response, with its key."""
-        pairs = list(zip(batch.question_ids, batch.responses, strict=True))
-        outcome_of: dict[tuple[str, str], Outcome] = {}
-        for pair, example in dict(zip(pairs, batch.examples, strict=True)).items():
-            outcome = self.outcome(pair[1], example)
-            is_whole = isinstance(outcome, Outcome) and outcome.key is not None
-            outcome_of[pair] = outcome if is_whole else found(outcome, len(pair[1]))
-        return [outcome_of[pair] for pair in pairs]
-
-    def _is_correct(self, outcome: Outcome, question_id: str, gold: str, example: Row) -> bool:
-        return bool(gold.strip()) and boolean("is_correct", self.is_correct(outcome, gold, example))
-
-    def _bad_golds(self, batch: Batch, golds: Sequence[str]) -> dict[str, str]:
-        """Return the questions whose gold answer is unusable, each with the reason."""
-        return {} if batch.golds is None else empty_golds(batch)
-
-    def classify_answers(
-        self,
-        question_ids: Sequence[str],
-        answers: Sequence[str | None],
-        golds: Sequence[str] | None,
-        rows: Sequence[Row] | None = None,
-        *,
-        progress: Progress | None = None,
-    ) -> Outcomes:
-        """Classify what `extract` returned for N responses; None is an empty text."""
-        batch = Batch(question_ids, [text or "" for text in answers], golds, rows=rows)
-        return self.classify(batch, progress=progress)
-
-    def extract(self, response: str) -> str | None:
-        """Return the part of a response that `classify_answers` needs, by default all of it; None is no answer."""
-        return response
-
-    def same_gold(self, a: str, b: str) -> bool:
-        """Return whether two gold answers, neither of them empty, are the same."""
-        return a == b
-
-    def text_of_gold(self, gold: str) -> tuple[int, str] | None:
-        """Return the key of a gold's outcome and the text that stands for it in lists; None: a response's does."""
-        return None
-
-    def reads(self, rule: str) -> bool:
-        """Return whether `key_of` has a key of this rule for every outcome that was counted under another one."""
-        return rule == self.rule
-
-    def key_of(self, key: int, text: str) -> int:
-        """Return the key, under this rule, of an outcome of an older one, from its key there and its text."""
-        return key
 
     def close(self) -> None:
         """Stop the processes, if there are any; a later call starts new ones."""
+        self._function.close()
 
     def __enter__(self) -> Self:
         return self
@@ -204,35 +159,138 @@ class OutcomeKind:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def report(self, outcomes: Outcomes) -> Outcomes:
+    @cached_property
+    def _function(self) -> OutcomeFunction:
+        if getattr(self.outcome, "__func__", None) is OutcomeKind.outcome:
+            self.outcome("", {})
+        return self.outcome if isinstance(self.outcome, OutcomeFunction) else OutcomeFunction(self.outcome)
+
+    @property
+    def _compares(self) -> bool:
+        """Whether the outcome of the gold answer decides."""
+        return self.needs_gold and type(self).is_correct is OutcomeKind.is_correct
+
+    @cached_property
+    def _golds(self) -> dict[tuple[str, str], Outcome | Failure]:
+        """Question and gold -> its outcome, of the last ones, because a function may be slow."""
+        return {}
+
+    @cached_property
+    def _said(self) -> dict[tuple[str, str], None]:
+        return {}
+
+    def _outcomes(self, batch: Batch, golds: Sequence[str], limit_s: float | None) -> Sequence[Outcome | Failure]:
+        """Return the outcome of each response; the function is called once on all texts that are new, golds first."""
+        while len(self._golds) > MAX_GOLDS:
+            del self._golds[next(iter(self._golds))]
+        pairs = list(zip(batch.question_ids, batch.responses, strict=True))
+        new = {
+            pair: example
+            for pair, example in zip(zip(batch.question_ids, golds, strict=True), batch.examples, strict=True)
+            if pair[1].strip() and pair not in self._golds and self._compares
+        }
+        row_of = new | dict(zip(pairs, batch.examples, strict=True))
+        called = self._function.call([text for _, text in row_of], [*row_of.values()], until(limit_s))
+        results = dict(zip(row_of, called, strict=True))
+        outcomes = [results[pair] for pair in pairs]
+        self._check_works(outcomes)
+        _log_failures({pair: one for pair, one in zip(pairs, outcomes, strict=True) if isinstance(one, Failure)})
+        for pair in new:
+            if not (isinstance(one := results[pair], Failure) and one.kind == "cut"):  # which is asked again
+                self._golds[pair] = one
+        return outcomes
+
+    def _decide(self, outcome: Outcome, question_id: str, gold: str, example: Row) -> bool:
+        if self._compares:
+            of_gold = self._golds.get((question_id, gold))
+            return of_gold is not None and outcome.key == of_gold.key
+        if self.needs_gold and not gold.strip():
+            return False
+        try:
+            with not_ending_the_process():
+                return boolean("is_correct", self.is_correct(outcome, gold, example))
+        except Exception as error:
+            error.add_note(f"is_correct was called with {outcome.value!r:.200} and the row {dict(example)!r:.500}")
+            raise
+
+    def _bad_golds(self, batch: Batch, golds: Sequence[str]) -> dict[str, str]:
+        """Return the questions whose gold answer is unusable, each with the reason."""
+        if batch.golds is None or not self.needs_gold:
+            return {}
+        given = {question_id for question_id, gold in zip(batch.question_ids, batch.golds, strict=True) if gold.strip()}
+        bad = dict.fromkeys((id_ for id_ in batch.question_ids if id_ not in given), "the gold answer '' is empty")
+        for question_id, gold in dict.fromkeys(zip(batch.question_ids, golds, strict=True)):
+            one = self._golds.get((question_id, gold))
+            if one is not None and (isinstance(one, Failure) or one.key == NO_ANSWER):
+                why = one.reason if isinstance(one, Failure) else "it has no outcome"
+                bad[question_id] = f"the gold answer {gold[:MAX_SHOWN_CHARS]!r}: {why}"
+        return bad
+
+    def _check_works(self, outcomes: Sequence[Outcome | Failure]) -> None:
+        """Refuse a function that raises, or returns what is no outcome, on every response of its first batch."""
+        errors = [one.reason for one in outcomes if isinstance(one, Failure) and one.kind == "error"]
+        if errors and len(errors) == len(outcomes) and not self._ever_worked:
+            raise ValueError(
+                f"outcome {self._function.name or self._function.function!r} failed on all {len(outcomes)} responses "
+                f"of its first batch; on the first: {errors[0]}"
+            )
+        self._ever_worked = self._ever_worked or len(errors) < len(outcomes)
+
+    def _report(self, outcomes: Outcomes) -> Outcomes:
         """Say why golds are unusable or doubtful, each of them once; return the outcomes."""
-        said: dict[tuple[str, str], None] = self.__dict__.setdefault("_said", {})
         for golds, say in ((outcomes.bad_golds, _warn), (outcomes.doubtful_golds, logger.warning)):
             for one in golds.items():
-                if one not in said:
-                    said[one] = None
+                if one not in self._said:
+                    self._said[one] = None
                     say("question %r: %s.", *one)
-        while len(said) > MAX_SAID:
-            said.pop(next(iter(said)), None)
+        while len(self._said) > MAX_SAID:
+            self._said.pop(next(iter(self._said)), None)
         return outcomes
 
 
-def _warn(text: str, question_id: str, why: str) -> None:
-    warnings.warn(f"{text.rstrip('.') % (question_id, why)}; no response to it will count as correct.", stacklevel=4)
+class FunctionMatcher(OutcomeKind):
+    """An outcome function as a kind: its rule is its name and version (`OutcomeFunction.rule`).
+
+    Args:
+        function: `(response, example) -> value | Outcome | None`, see `functions`, or its name as `load_function` takes
+            it. Without a name of its own it has no rule, and its counts cannot be saved.
+
+    Raises:
+        TypeError: the function does not take two arguments.
+        ValueError: the name cannot be imported.
+    """
+
+    def __init__(self, function: str | Callable[..., Any]) -> None:
+        self.outcome = wrapped(function)  # type: ignore[method-assign]
+        self.rule = self.outcome.rule
 
 
-def _shown(outcome: Outcome | Failure) -> Outcome | None:
-    """Return an outcome with a value for people; None for no answer."""
-    if outcome.key == NO_ANSWER:
-        return None
-    return Outcome(f"({outcome.kind})") if isinstance(outcome, Failure) else outcome._replace(value=shown(outcome.text))
+class GivenMatcher(OutcomeKind):
+    """Take the integers that the caller gives, `Batch.outcome_keys`, as outcomes; 0 is no answer."""
 
+    rule = "given/2"
+    reads = "keys"
 
-def empty_golds(batch: Batch) -> dict[str, str]:
-    """Return the questions of a batch that have no gold answer in any row, each with that as the reason."""
-    golds = zip(batch.question_ids, batch.golds or (), strict=False)
-    given = {question_id for question_id, gold in golds if gold.strip()}
-    return dict.fromkeys((id_ for id_ in batch.question_ids if id_ not in given), "the gold answer '' is empty")
+    def classify(self, question_ids: Batch | Sequence[str], *columns: Any, **named: Any) -> Outcomes:
+        """Return the keys of N responses, of which none is correct: pass `Batch.correct`.
+
+        Raises:
+            ValueError: there are golds, or the keys are not N integers.
+        """
+        batch = Batch.of(question_ids)
+        if batch.golds is not None:
+            raise ValueError("golds cannot be compared with given outcomes; pass golds=None and correct")
+        given = getattr(batch.outcome_keys, "cpu", lambda: batch.outcome_keys)()
+        keys = np.asarray(given, None if len(batch) else np.int64)  # a rank without responses
+        if keys.shape != (len(batch),) or keys.dtype.kind not in "iu":
+            raise ValueError(
+                f"outcome_keys must be {len(batch)} integers, one per response; got {keys.dtype} of shape {keys.shape}"
+            )
+        answers = [Outcome(str(key)) if key != NO_ANSWER else None for key in keys.tolist()]
+        return Outcomes(keys.astype(np.int64), np.zeros(len(keys), np.bool_), answers)
+
+    def close(self) -> None:
+        """Do nothing: there are no processes."""
 
 
 def golds_of(batch: Batch) -> list[str]:
@@ -250,9 +308,37 @@ def until(limit_s: float | None) -> float:
     return time.monotonic() + (float("inf") if limit_s is None else limit_s)
 
 
+def same_gold(kind: OutcomeKind, a: str, b: str) -> bool:
+    """Return whether two gold answers, neither of them empty, are the same as texts or as answers."""
+    return a == b or not kind.needs_gold or canonical_text(final_answer(a)) == canonical_text(final_answer(b))
+
+
 def golds_differ(question_id: str, before: str, gold: str) -> ValueError:
     """Return the error for a question whose gold answer differs from an earlier one."""
     return ValueError(
         f"golds must agree for a question: question {question_id!r} had the gold answer {before!r} before; got "
         f"{gold!r}. Give different questions different ids, or fix the data."
     )
+
+
+def _warn(text: str, question_id: str, why: str) -> None:
+    warnings.warn(f"{text.rstrip('.') % (question_id, why)}; no response to it will count as correct.", stacklevel=4)
+
+
+def _shown(outcome: Outcome | Failure) -> Outcome | None:
+    """Return an outcome with a value for people; None for no answer."""
+    if outcome.key == NO_ANSWER:
+        return None
+    return Outcome(f"({outcome.kind})") if isinstance(outcome, Failure) else outcome._replace(value=shown(outcome.text))
+
+
+def _log_failures(failures: Mapping[tuple[str, str], Failure]) -> None:
+    for (question_id, response), failure in [*failures.items()][:MAX_LOGGED_FAILURES]:
+        logger.warning(
+            "question %r: the outcome function ended with %s on the response %r; this is its outcome.",
+            question_id,
+            ": ".join(failure),
+            response[-MAX_SHOWN_CHARS:],
+        )
+    if len(failures) > MAX_LOGGED_FAILURES:
+        logger.warning("the outcome function failed on %d responses of this call in all.", len(failures))

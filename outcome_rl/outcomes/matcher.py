@@ -5,19 +5,18 @@ whether the answer is correct. It changes no key, and it remembers nothing but i
 """
 
 import logging
-import re
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, Self, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
-from outcome_rl.isolation.grader import MAX_LOGGED_CHARS, MathVerifyPool
+from outcome_rl.isolation.grader import MAX_LOGGED_CHARS, MathVerifyPool, Progress
 from outcome_rl.outcomes.batch import Batch, Row
 from outcome_rl.outcomes.extraction.response import extract_answer, final_answer
 from outcome_rl.outcomes.grading import grade
 from outcome_rl.outcomes.keys import OUTCOME_RULE, Tag, canonical_text, outcome_key
-from outcome_rl.outcomes.kinds import OutcomeKind, Outcomes, Progress, Texts, golds_of, until
+from outcome_rl.outcomes.kinds import OutcomeKind, Outcomes, golds_of, until
 from outcome_rl.outcomes.outcome import Outcome
 
 logger = logging.getLogger(__name__)
@@ -52,7 +51,7 @@ class OutcomeMatcher(OutcomeKind):
     """
 
     rule = OUTCOME_RULE
-    needs_gold = reads_answers = True
+    reads = "answers"
 
     def __init__(
         self,
@@ -60,68 +59,49 @@ class OutcomeMatcher(OutcomeKind):
         timeout_s: float = 5.0,
         *,
         tolerant: bool = True,
-        rule: str | None = None,
     ) -> None:
-        super().__init__(rule)
-        self._tolerant = tolerant
+        self.tolerant = tolerant
         self._pool = MathVerifyPool(workers, timeout_s)
 
-    @classmethod
-    def from_settings(cls, settings: Any) -> Self:
-        return cls(settings.workers, settings.timeout_s, tolerant=settings.gold_tolerance)
+    def classify(
+        self,
+        question_ids: Batch | Sequence[str],
+        responses: Sequence[str] | None = None,
+        golds: Sequence[str] | None = None,
+        rows: Sequence[Row] | None = None,
+        *,
+        progress: Progress | None = None,
+        limit_s: float | None = None,
+    ) -> Outcomes:
+        """Read the final answers of N responses, and decide which are correct, as `OutcomeKind.classify` does."""
+        batch = Batch.of(question_ids, responses, golds, rows=rows)
+        answers = once_each(extract_answer, batch.responses)
+        return self._report(self._classify_answers(batch, answers, progress, limit_s))
 
     def classify_answers(
         self,
         question_ids: Sequence[str],
         answers: Sequence[str | None],
         golds: Sequence[str] | None,
-        rows: Sequence[Row] | None = None,
         *,
         progress: Progress | None = None,
     ) -> Outcomes:
-        """Classify answers that were extracted before, like `classify`; None means no answer, and rows are not read."""
+        """Classify answers that were extracted before, like `classify`; None means no answer."""
         batch = Batch(question_ids, [answer or "" for answer in answers], golds)
         given = [None if answer is None else Outcome(answer) for answer in answers]
-        return self.report(self._classify_answers(batch, given, {}, progress, None))
-
-    @staticmethod
-    def extract(response: str) -> str | None:
-        """Return the final answer of a response; None is no answer."""
-        answer = extract_answer(response)
-        return None if answer is None else answer.text
-
-    def same_gold(self, a: str, b: str) -> bool:
-        return a == b or canonical_text(final_answer(a)) == canonical_text(final_answer(b))
-
-    def text_of_gold(self, gold: str) -> tuple[int, str] | None:
-        text = final_answer(gold).strip()
-        return outcome_key(text), text
-
-    def reads(self, rule: str) -> bool:
-        return re.fullmatch(r"canonical/\d+", rule) is not None
-
-    def key_of(self, key: int, text: str) -> int:
-        return outcome_key(text)
+        return self._report(self._classify_answers(batch, given, progress, None))
 
     def close(self) -> None:
         """Stop the math-verify processes; a later call starts new ones."""
         self._pool.close()
 
-    def _classify(self, batch: Batch, texts: Texts, progress: Progress | None, limit_s: float | None) -> Outcomes:
-        return self._classify_answers(batch, once_each(extract_answer, batch.responses), texts, progress, limit_s)
-
     def _classify_answers(
-        self,
-        batch: Batch,
-        answers: list[Outcome | None],
-        texts: Texts,
-        progress: Progress | None,
-        limit_s: float | None,
+        self, batch: Batch, answers: list[Outcome | None], progress: Progress | None, limit_s: float | None
     ) -> Outcomes:
         forms = ["" if answer is None else answer.text.strip() for answer in answers]
         golds = final_golds(batch)
         pairs = list(zip(golds, forms, strict=True))
-        of_pair = grade(pairs, self._pool, tolerant=self._tolerant, deadline=until(limit_s), progress=progress)
+        of_pair = grade(pairs, self._pool, tolerant=self.tolerant, deadline=until(limit_s), progress=progress)
         verdicts = [of_pair[pair] for pair in pairs]
         self._log_cut(limit_s, verdicts.count("cut"))
         return Outcomes(
@@ -157,6 +137,12 @@ class OutcomeMatcher(OutcomeKind):
 def once_each(call: Callable[[T], R], values: Sequence[T]) -> list[R]:
     """Map a function over values, calling it once for equal ones: samples of one question are often identical."""
     return list(map(cache(call), values))
+
+
+def answer_text(response: str) -> str | None:
+    """Return the final answer of a response; None is no answer."""
+    answer = extract_answer(response)
+    return None if answer is None else answer.text
 
 
 def final_golds(batch: Batch) -> list[str]:

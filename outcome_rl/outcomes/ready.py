@@ -1,4 +1,4 @@
-"""Ready-made outcome functions, by name in every stack: `outcome="outcome_rl.outcomes.ready:multiple_choice"`.
+"""Ready-made outcomes, by name in every stack: `outcome="outcome_rl.outcomes.ready:multiple_choice"`.
 
 A gold answer goes through the same function, so it may be written as briefly as the data has it: `B`, `positive`, a
 JSON object.
@@ -11,10 +11,12 @@ from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
 
+from outcome_rl.outcomes.batch import Row
 from outcome_rl.outcomes.extraction.answer import last_match
 from outcome_rl.outcomes.extraction.response import MAX_CHARS, extract_answer
 from outcome_rl.outcomes.functions import outcome_function
 from outcome_rl.outcomes.isolated import isolated
+from outcome_rl.outcomes.kinds import OutcomeKind
 from outcome_rl.outcomes.outcome import Outcome
 
 _JSON_TRIES = 256  # of opening braces, from the last one backwards
@@ -97,8 +99,8 @@ def _last_object(text: str, start: int, end: int) -> Outcome | None:
 def run_tests(response: str, example: Mapping[str, Any]) -> tuple[bool, ...] | None:
     """Run a program and return which of `example["tests"]` pass, statements such as `assert add(1, 2) == 3`.
 
-    The program is the last fenced code block of the response, or the whole response without one. Call it only as
-    `program`, in separate processes.
+    The program is the last fenced code block of the response, or the whole response without one. Call it only through
+    `Program`, in separate processes.
     """
     blocks = re.findall(r"```[\w+-]*\n(.*?)```", response, re.DOTALL)
     code = blocks[-1] if blocks else response
@@ -120,11 +122,16 @@ def _runs(code: str, namespace: dict[str, Any]) -> bool:
     return True
 
 
-program = isolated(run_tests, timeout_s=10, memory_mb=1024)
-"""Tests that a program passes, each process limited to 10 seconds and 1 GiB. With `is_correct` = `all_pass` a
-program that passes all of them is correct. This is not a sandbox."""
+class Program(OutcomeKind):
+    """Tests that a program passes; one that passes all of them is correct.
 
+    Each runs in its own process of at most 10 seconds and 1 GiB. This is not a sandbox.
+    """
 
-def all_pass(passed: tuple[bool, ...], example: Mapping[str, Any]) -> bool:
-    """Return whether every test passed."""
-    return all(passed)
+    rule = "program/1"
+    needs_gold = False
+    outcome = isolated(run_tests, timeout_s=10, memory_mb=1024)  # type: ignore[assignment]
+
+    def is_correct(self, outcome: Outcome, gold: str, row: Row) -> bool:
+        """Return whether every test passed."""
+        return outcome.value == (True,) * len(row["tests"])

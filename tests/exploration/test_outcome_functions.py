@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from outcome_rl import ExplorationConfig, Explorer
+from outcome_rl import ExplorationConfig, Explorer, Outcome
 from outcome_rl.outcomes.matcher import OutcomeMatcher
 from outcome_rl.toy import policy_dir
 
@@ -86,15 +86,13 @@ def test_given_keys() -> None:
 
 
 def test_golds_need_not_agree_where_a_function_decides() -> None:
-    explorer = Explorer(outcome=functions.length, is_correct=functions.divides)
+    explorer = Explorer(outcome=functions.Divisors)
     scored = explorer.score(["q", "q"], ["a b", "a"], ["one", "another"], rows=[{"number": 3}] * 2)
     assert scored.correct.tolist() == [False, True]
 
 
 def test_settings_that_do_not_fit() -> None:
     assert isinstance(ExplorationConfig().matcher(), OutcomeMatcher)
-    with pytest.raises(ValueError, match="is_correct needs an outcome function"):
-        Explorer(is_correct="outcome_functions:divides")
     with pytest.raises(ValueError, match="no_such_module"):
         Explorer(outcome="no_such_module:f")
     with pytest.raises(TypeError, match="outcome"):
@@ -110,7 +108,12 @@ def test_what_would_end_the_process_is_an_error_of_the_function(end: type[BaseEx
 
     explorer = Explorer(outcome=outcome)
     assert words(explorer, "end", "a").unresolved == 1
-    judged = Explorer(outcome=lambda response, example: response, is_correct=lambda value, example: outcome(value, {}))
+
+    class Ending(functions.Divisors):
+        def is_correct(self, outcome: Outcome, gold: str, row: Any) -> Any:
+            raise end
+
+    judged = Explorer(outcome=Ending)
     with pytest.raises(RuntimeError, match=f"{end.__name__}.*would end the run"):
         words(judged, "end", gold=None)
 

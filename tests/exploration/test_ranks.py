@@ -9,7 +9,7 @@ import torch.distributed as dist
 from explorer_rows import batch, columns, state
 from ranks import on_ranks
 
-from outcome_rl import Explorer
+from outcome_rl import Explorer, Outcome, OutcomeKind
 
 SETTINGS: list[dict[str, Any]] = [
     {"adv_estimator": "beta_bernoulli", "bonus": "0.2*ucb_con + 0.5*batch", "gate": [3, 0.1, 0.6]},
@@ -24,14 +24,17 @@ class Odd(ValueError):
         super().__init__(f"{number} {text}")
 
 
-def refuse(value: object, example: Mapping[str, bool]) -> bool:
-    if example["refused"]:
-        raise Odd(7, "in is_correct")
-    return True
+class Refusing(OutcomeKind):
+    rule = "refusing/1"
+    needs_gold = False
 
+    def outcome(self, response: str, row: object) -> int:
+        return len(response)
 
-def length(response: str, example: object) -> int:
-    return len(response)
+    def is_correct(self, outcome: Outcome, gold: str, row: Mapping[str, bool]) -> bool:
+        if row["refused"]:
+            raise Odd(7, "in is_correct")
+        return True
 
 
 def check_rank(rank: int) -> None:
@@ -68,7 +71,7 @@ def check_rank(rank: int) -> None:
         expected = alone.score(["new"] * 2, ["0", "1"], None, rewards)
         assert scored.judged == expected.judged == (rewards[1] == 0)
         assert columns(scored) == columns(expected)
-    judged = Explorer(outcome=length, is_correct=refuse, process_group=dist.group.WORLD)
+    judged = Explorer(outcome=Refusing, process_group=dist.group.WORLD)
     with pytest.raises(Odd if rank == 1 else RuntimeError, match="7 in is_correct"):
         judged.score(["q"] * 2, ["a", "b"], rows=[{"refused": False}, {"refused": rank == 1}])
     assert judged.questions() == {}

@@ -13,7 +13,7 @@ import pytest
 import torch
 from explorer_rows import arguments, state, text
 
-from outcome_rl import Batch, Explorer, register_bonus
+from outcome_rl import Batch, Explorer, Outcome, register_bonus
 from outcome_rl.exploration import saved
 from outcome_rl_kernels import OutcomeCounts
 
@@ -35,30 +35,24 @@ def test_a_bonus_that_is_not_finite_is_refused_by_its_name() -> None:
 
 
 def test_a_function_that_decides_returns_a_boolean() -> None:
-    for explorer in (
-        Explorer(outcome=functions.length, is_correct=lambda value, example: "yes"),
-        Explorer(equivalence=lambda a, b: "yes"),
-    ):
-        before = state(explorer)
-        with pytest.raises(TypeError, match=r"(is_correct|equivalence) must return True or False; got"):
-            explorer.score(["q", "q"], [text(1), text(2)], None if explorer.config.is_correct else ["3", "3"])
-        assert state(explorer) == before
+    class Yes(functions.Divisors):
+        def is_correct(self, outcome: Outcome, gold: str, row: Any) -> str:
+            return "yes"
+
+    explorer = Explorer(outcome=Yes)
+    before = state(explorer)
+    with pytest.raises(TypeError, match="is_correct must return True or False; got"):
+        explorer.score(["q", "q"], [text(1), text(2)])
+    assert state(explorer) == before
 
 
 async def awaited(a: Any, b: Any) -> bool:
     return True
 
 
-@pytest.mark.parametrize("setting", [{"equivalence": awaited}, {"outcome": len, "is_correct": awaited}])
-def test_a_function_that_must_be_awaited_is_refused(setting: dict[str, Any]) -> None:
+def test_a_function_that_must_be_awaited_is_refused() -> None:
     with pytest.raises(TypeError, match="must be a function"):
-        Explorer(**setting)
-
-
-@pytest.mark.parametrize("outcome", ["given", functions.length])
-def test_a_comparison_that_no_outcome_would_see_is_refused(outcome: Any) -> None:
-    with pytest.raises(ValueError, match="compares the answers of outcome='math'"):
-        Explorer(outcome=outcome, equivalence=lambda a, b: True)
+        Explorer(outcome=awaited)
 
 
 @pytest.mark.parametrize("ids", [np.array([0, 1, 0, 1]), torch.tensor([0, 1, 0, 1]), [*torch.tensor([0, 1, 0, 1])]])

@@ -17,8 +17,7 @@ def test_rows_of_the_data_reach_both_functions(small_config: MakeConfig, tmp_pat
         f"data.train_files={file}",
         f"data.val_files={file}",
         "data.test_files=[]",
-        "exploration.outcome=outcome_functions:words_modulo",
-        "exploration.is_correct=outcome_functions:is_wanted",
+        "exploration.outcome=outcome_functions:Wanted",
         "trainer.total_training_steps=1",
         "trainer.test_freq=1",
     )

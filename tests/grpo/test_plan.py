@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 from grpo_runs import MakeConfig
 
-from outcome_rl import ExplorationConfig, OutcomeMatcher
+from outcome_rl import OutcomeMatcher
 from outcome_rl.grpo.plan import outcome_rule, plan
 from outcome_rl.outcomes.keys import OUTCOME_RULE
+from outcome_rl.outcomes.paper import PaperClasses
 
 
 @pytest.mark.parametrize("before", ["canonical/3", OUTCOME_RULE])
@@ -15,11 +16,10 @@ def test_a_checkpoint_of_an_older_rule_continues(before: str) -> None:
     assert outcome_rule(OutcomeMatcher(), {"identity": {"outcome rule": before}}) == before
 
 
-@pytest.mark.parametrize("before", [f"{OUTCOME_RULE}+math_verify", "function/m:f/1", ""])
+@pytest.mark.parametrize("before", ["math_verify/1", "function/m:f/1", ""])
 def test_one_of_other_outcomes_does_not(before: str) -> None:
     assert outcome_rule(OutcomeMatcher(), {"identity": {"outcome rule": before}}) == OUTCOME_RULE
-    by_pairs = ExplorationConfig(equivalence="math_verify").matcher()
-    assert outcome_rule(by_pairs, {}) == f"{OUTCOME_RULE}+math_verify"
+    assert outcome_rule(PaperClasses(), {"identity": {"outcome rule": OUTCOME_RULE}}) == "math_verify/1"
 
 
 @pytest.mark.parametrize(

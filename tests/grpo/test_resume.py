@@ -41,7 +41,7 @@ def test_a_run_stopped_twice_equals_an_uninterrupted_one(
     longer = [
         "trainer.total_training_steps=12", "trainer.save_freq=3", "trainer.test_freq=-1",
         "data.val_files=toy:validation[:2]", "data.test_files=toy:test[:2]",
-        "exploration.equivalence=math_verify", "exploration.workers=1",
+        "exploration.outcome=outcome_rl.outcomes.paper:PaperClasses",
     ]  # fmt: skip
     config = small_config(tmp_path / "whole", *longer)
     train(config)
@@ -332,13 +332,18 @@ def test_another_run_is_not_continued(policy: Policy, small_config: MakeConfig, 
     settings = [*on_file(tmp_path), f"model.path={tmp_path / 'model'}", "data.test_files=[]"]
     train(small_config(tmp_path, *settings))
     before = every_file(tmp_path / "run")
-    others = ["actor.optim.lr=1e-5", "exploration.equivalence=math_verify", "exploration.bonus=ucb", "trainer.seed=1"]
+    others = [
+        "actor.optim.lr=1e-5",
+        "exploration.outcome=outcome_rl.outcomes.paper:PaperClasses",
+        "exploration.bonus=ucb",
+        "trainer.seed=1",
+    ]
     data.write_text("\n".join([*lines[:3], json.dumps({**json.loads(lines[3]), "answer": "52"}), *lines[4:]]))
     with pytest.raises(ValueError, match="global_step_2 belongs to another run: ") as caught:
         train(small_config(tmp_path, *settings, *others))
     for difference in (
         r"actor\.optim\.lr: 0\.0002 before, 1e-05 now",
-        r"outcome rule: .* before, .*math_verify' now",
+        r"outcome rule: .* before, 'math_verify/1' now",
         r"exploration\.bonus: 'batch' before, 'ucb' now",
         r"trainer\.seed: 0 before, 1 now",
         r"training data: '16 problems .*' before, '16 problems .*' now",
@@ -365,7 +370,6 @@ def test_settings_without_effect_on_results_may_change(
     more = (
         "trainer.experiment_name=renamed",
         "trainer.save_freq=1",
-        "exploration.workers=2",
         "actor.ppo_max_token_len_per_gpu=128",  # after running out of memory, say
         "model.enable_gradient_checkpointing=true",
     )

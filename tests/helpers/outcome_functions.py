@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from outcome_rl import Outcome, isolated, outcome_function
+from outcome_rl import Outcome, OutcomeKind, isolated, outcome_function
 
 
 def last_word(response: str, example: Mapping[str, Any]) -> Outcome | None:
@@ -21,9 +21,17 @@ def length(response: str, example: Mapping[str, Any]) -> int:
     return len(response.split())
 
 
-def divides(value: int, example: Mapping[str, Any]) -> bool:
-    """Return whether a number of words divides the row's `number`."""
-    return int(example["number"]) % value == 0
+class Divisors(OutcomeKind):
+    """The number of words, which is correct if it divides the row's `number`."""
+
+    rule = "divisors/1"
+    needs_gold = False
+
+    def outcome(self, response: str, row: Mapping[str, Any]) -> int:
+        return length(response, row)
+
+    def is_correct(self, outcome: Outcome, gold: str, row: Mapping[str, Any]) -> Any:
+        return int(row["number"]) % outcome.value == 0
 
 
 @outcome_function(version="7", batched=True)
@@ -93,24 +101,28 @@ def episode(response: str, example: Mapping[str, Any]) -> tuple[str, int]:
     return str(example["id"]), len(response.split())
 
 
-def data_source_is(value: Any, example: Mapping[str, Any]) -> bool:
-    """Return whether the row of verl comes from the source that its `extra_info` names."""
-    return bool(example["data_source"] == example["extra_info"]["wanted"])
+class OfSource(Divisors):
+    """The number of words, correct if the row of verl comes from the source that its `extra_info` names."""
+
+    def is_correct(self, outcome: Outcome, gold: str, row: Mapping[str, Any]) -> bool:
+        return bool(row["data_source"] == row["extra_info"]["wanted"])
 
 
-def words_modulo(response: str, example: Mapping[str, Any]) -> int:
-    """Return the number of words modulo 3."""
-    return len(response.split()) % 3
+class Wanted(Divisors):
+    """The number of words modulo 3, correct if it is that of the row."""
+
+    def outcome(self, response: str, row: Mapping[str, Any]) -> int:
+        return len(response.split()) % 3
+
+    def is_correct(self, outcome: Outcome, gold: str, row: Mapping[str, Any]) -> bool:
+        return bool(outcome.value == row["wanted"])
 
 
-def is_wanted(value: int, example: Mapping[str, Any]) -> bool:
-    """Return whether a value is that of the row."""
-    return bool(value == example["wanted"])
+class KnowsItsProblem(Divisors):
+    """The number of words, correct if it is not one and the row has a problem and an answer."""
 
-
-def knows_its_problem(value: int, example: Mapping[str, Any]) -> bool:
-    """Return whether the row has a problem and an answer; no sample of one word is correct."""
-    return value != 1 and {"problem", "answer"} <= example.keys()
+    def is_correct(self, outcome: Outcome, gold: str, row: Mapping[str, Any]) -> bool:
+        return outcome.value != 1 and {"problem", "answer"} <= row.keys()
 
 
 def leave_a_service(response: str, example: Mapping[str, Any]) -> str:

@@ -31,7 +31,6 @@ FIXED = (
     "data.val_files=toy:validation[:4]",
     "data.test_files=toy:test[:4]",
     "rollout.val_kwargs.n=2",
-    "exploration.workers=1",
     f"trainer.total_training_steps={STEPS}",
 )
 

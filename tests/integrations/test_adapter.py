@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from outcome_rl import NO_ANSWER, Explorer, outcome_key
+from outcome_rl import NO_ANSWER, Explorer, Outcome, OutcomeKind, outcome_key
 from outcome_rl.integrations.adapter import (
     Turn,
     golds_of_all,
@@ -27,7 +27,7 @@ from outcome_rl.questions import question_id
 
 @pytest.mark.parametrize("whole_episodes", [False, True])
 def test_the_last_turn_is_the_last_run_of_written_tokens(whole_episodes: bool) -> None:
-    explorer: Any = SimpleNamespace(matcher=SimpleNamespace(needs_row=whole_episodes))
+    explorer: Any = SimpleNamespace(matcher=SimpleNamespace(reads="rows" if whole_episodes else "answers"))
     for size in range(8):
         ids = [*range(100, 100 + size)]
         for written in product([0, 1], repeat=size):
@@ -56,7 +56,7 @@ def test_an_id_that_names_no_question_is_refused(value: Any) -> None:
 
 
 def test_gold_answers_are_all_of_a_batch_or_none() -> None:
-    explorer: Any = SimpleNamespace(config=SimpleNamespace(is_correct=""))
+    explorer: Any = SimpleNamespace(matcher=SimpleNamespace(needs_gold=True))
     prompts = ["1+1", "2+2"]
     assert golds_of_all(explorer, ["2", 4], "label", prompts) == ["2", "4"]
     assert golds_of_all(explorer, [None, None], "label", prompts) is None
@@ -64,11 +64,22 @@ def test_gold_answers_are_all_of_a_batch_or_none() -> None:
         golds_of_all(explorer, ["2", None], "label", prompts)
     with pytest.raises(ValueError, match=r"sample of the prompt '2\+2'.*must be text or a number; got list"):
         golds_of_all(explorer, ["2", ["4"]], "label", prompts)
-    explorer.config.is_correct = "module:function"
+    explorer.matcher.needs_gold = False
     assert golds_of_all(explorer, [["2"], None], "label", prompts) is None
 
 
-@pytest.mark.parametrize("decided_by", ["golds", "rewards", "correct", "is_correct"])
+class InBox(OutcomeKind):
+    rule = "in box/1"
+    needs_gold = False
+
+    def outcome(self, response: str, row: Any) -> str | None:
+        return response[7:-3] or None
+
+    def is_correct(self, outcome: Outcome, gold: str, row: Any) -> bool:
+        return bool(outcome.value == row["wanted"])
+
+
+@pytest.mark.parametrize("decided_by", ["golds", "rewards", "correct", "kind"])
 def test_validation_is_the_summary_of_the_same_answers(decided_by: str) -> None:
     answers = {"27": ["27", "5", "5", None], "3": ["1", "3", "9", "3"]}  # gold -> answers of its question
     ids = [gold for gold in answers for _ in range(4)]
@@ -79,11 +90,10 @@ def test_validation_is_the_summary_of_the_same_answers(decided_by: str) -> None:
         "golds": {"golds": ids},
         "rewards": {"rewards": [float(one) for one in right]},
         "correct": {"correct": right, "golds": ["5"] * 8},
-        "is_correct": {"rows": [{"wanted": gold} for gold in ids]},
+        "kind": {"rows": [{"wanted": gold} for gold in ids]},
     }[decided_by]
-    if decided_by == "is_correct":
-        settings["outcome"] = lambda response, row: response[7:-3] or None  # of the box
-        settings["is_correct"] = lambda value, row: value == row["wanted"]
+    if decided_by == "kind":
+        settings["outcome"] = InBox
     explorer = Explorer(bonus="batch", **settings)
     found = means(validation(explorer, Batch(ids, responses, **given)), "sums")
     keys = [np.array([NO_ANSWER if a is None else outcome_key(a) for a in row]) for row in answers.values()]

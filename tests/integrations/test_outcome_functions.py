@@ -13,10 +13,8 @@ from outcome_rl import ExplorationConfig
 from outcome_rl.integrations.trl import exploration_advantages
 
 
-def test_trl_passes_rows_and_takes_verdicts_from_the_second_function(make: Make) -> None:
-    config = ExplorationConfig(
-        outcome=outcome_functions.length, is_correct=outcome_functions.divides, bonus="ucb_con", answer_mask_mode="none"
-    )
+def test_trl_passes_rows_to_a_kind_that_decides(make: Make) -> None:
+    config = ExplorationConfig(outcome=outcome_functions.Divisors, bonus="ucb_con", answer_mask_mode="none")
     data = make().train_dataset.remove_columns("answer").add_column("number", [12] * 6)
 
     def reward(completions: list[Any], **_: Any) -> list[float]:
@@ -69,7 +67,7 @@ def test_the_response_of_an_agent_is_its_whole_episode(make: Make) -> None:
 
 def test_verl_rows_reach_both_functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     queue, metrics = Queue().install(monkeypatch), {}
-    settings = ["outcome=outcome_functions:length", "is_correct=outcome_functions:data_source_is", "bonus=ucb"]
+    settings = ["outcome=outcome_functions:OfSource", "bonus=ucb"]
     trainer = make_trainer(verl_config(tmp_path, *(EXPLORE + setting for setting in settings)))
     batch = put_group(queue, trainer, "a", "q1", ["27", "5", "5", "2"], extra_info={"wanted": "dialect"})
     trainer._compute_advantage(batch, metrics)

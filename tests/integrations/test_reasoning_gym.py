@@ -8,7 +8,7 @@ import pytest
 
 package = pytest.importorskip("reasoning_gym")
 
-from gym_tasks import is_correct, outcome, rows, scored_outcome  # noqa: E402
+from gym_tasks import GymTask, rows, scored_outcome  # noqa: E402
 
 from outcome_rl import Explorer  # noqa: E402
 from outcome_rl.cli import main  # noqa: E402
@@ -78,13 +78,13 @@ def test_a_task_without_lasting_rows_is_refused(task: str) -> None:
 
 def test_own_answers_are_correct(offered: dict[str, list[dict[str, str]]]) -> None:
     made = [row for own in offered.values() for row in own if row["answer"] and row["answer"] != "None"]
-    explorer = Explorer(bonus="batch", outcome=outcome, is_correct=is_correct)
+    explorer = Explorer(bonus="batch", outcome=GymTask)
     responses = [answer_of(row["answer"]) for row in made]
     ids = [row["id"] for row in made]
     twice = [[one for one in column for _ in "ab"] for column in (ids, responses, made)]
     scored = explorer.score(twice[0], twice[1], rows=twice[2])
     assert not [ids[i] for i, right in enumerate(scored.correct[::2].tolist()) if not right]
-    outcome.close()
+    explorer.close()
 
 
 def test_countdown_counts_expressions_once() -> None:
@@ -126,8 +126,8 @@ def test_hostile_answers_do_nothing(offered: dict[str, list[dict[str, str]]], tm
     pairs = [(answer_of(text), row) for own in offered.values() for row in own for text in texts]
     assert len(pairs) > 1000
     start = time.monotonic()
-    results = outcome.call([response for response, _ in pairs], [row for _, row in pairs])
-    outcome.close()
+    results = GymTask.outcome.call([response for response, _ in pairs], [row for _, row in pairs])
+    GymTask.outcome.close()
     assert not marker.exists()
     assert time.monotonic() - start < 500
     assert not {
@@ -141,8 +141,7 @@ def test_the_toy_policy_trains_on_a_task(task: str, tmp_path: Path, monkeypatch:
     settings = [
         f'data.train_files=["{TASKS}:rows?{task}?size=16&seed=1"]',
         *("data.val_files=[]", "data.test_files=[]", "data.train_batch_size=8", "data.max_prompt_length=512"),
-        f"exploration.outcome={TASKS}:outcome",
-        f"exploration.is_correct={TASKS}:is_correct",
+        f"exploration.outcome={TASKS}:GymTask",
         *("trainer.total_training_steps=2", "trainer.test_freq=-1"),
     ]
     main(["train", "--config", "toy", *settings])

@@ -10,12 +10,12 @@ from trl_runs import make_trainer
 from outcome_rl import question_id
 from outcome_rl.analyze import analyze_file
 from outcome_rl.files.samples import SampleFile, read_sample_file
-from outcome_rl.outcomes.matcher import OutcomeMatcher
+from outcome_rl.outcomes.matcher import answer_text
 
 
 def read(path: Path) -> SampleFile:
     analyze_file(path)
-    return read_sample_file(path, extract=OutcomeMatcher.extract)
+    return read_sample_file(path, extract=answer_text)
 
 
 @pytest.mark.parametrize("with_plugin", [True, False], ids=["plug-in", "plain"])
@@ -42,7 +42,7 @@ def test_the_completions_of_trl(policy: Path, tmp_path: Path, with_plugin: bool)
     for prompt in prompts:
         texts = [text for asked, text in zip(logged["prompt"], logged["completion"], strict=True) if asked == prompt]
         one = found[question_id(prompt)]
-        assert one.answers == [OutcomeMatcher.extract(text) for text in texts]
+        assert one.answers == [answer_text(text) for text in texts]
         assert all(isinstance(label, bool) for label in one.labels) == with_plugin
 
 

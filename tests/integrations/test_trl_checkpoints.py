@@ -109,7 +109,7 @@ def test_a_checkpoint_of_another_trainer_is_refused(policy: Path, tmp_path: Path
     ("settings", "message"),
     [
         ({"data": questions(id=None)}, "ids from the column 'id', .*the hash of the prompt"),
-        ({"exploration": ExplorationConfig(equivalence="math_verify")}, r"rule 'canonical/\d+.math_verify'"),
+        ({"exploration": ExplorationConfig(outcome="outcome_rl.outcomes.paper:PaperClasses")}, "rule 'math_verify/1'"),
     ],
     ids=["question ids", "outcome rule"],
 )

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from datasets import Dataset, IterableDataset
+from outcome_functions import Divisors
 from trl_runs import GOLDS, Make, generate, is_right, length, questions
 
 from outcome_rl import ExplorationConfig, question_id
@@ -91,14 +92,6 @@ def test_without_golds_outcomes_are_counted_all_the_same(make: Make) -> None:
     assert "exploration/solved_fraction" not in trainer._metrics["train"]
 
 
-def len_of(response: str, example: Any) -> int:
-    return len(response)
-
-
-def is_long(value: int, example: Any) -> bool:
-    return value > 9
-
-
 UNLABELLED: dict[str, Any] = {"reward_funcs": length, "exploration": {"bonus": "ucb_con"}}
 
 
@@ -114,8 +107,8 @@ UNLABELLED: dict[str, Any] = {"reward_funcs": length, "exploration": {"bonus": "
         ({"save_on_each_node": True}, "save_on_each_node must be False"),
         ({"columns": {"correct_threshold": 0.5}}, "correct_threshold=0.5 needs correct_reward"),
         (
-            {"columns": {"correct_reward": is_right}, "exploration": {"outcome": len_of, "is_correct": is_long}},
-            "correct_reward and is_correct both decide",
+            {"columns": {"correct_reward": is_right}, "exploration": {"outcome": Divisors}},
+            "correct_reward must be left out",
         ),
         ({"reward_funcs": [is_right] * 2, "columns": {"correct_reward": "is_right"}}, "'is_right' names 2"),
         ({"columns": {"correct_reward": ["is_right", "x"]}}, "one of the reward functions 'is_right'; got 'x'"),

@@ -350,7 +350,7 @@ def test_a_kill_while_saving_leaves_verls_previous_checkpoint_the_last(
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        (EXPLORE + "equivalence=math_verify", r"rule 'canonical/\d+'"),
+        (EXPLORE + "outcome=outcome_rl.outcomes.paper:PaperClasses", r"rule 'canonical/\d+'"),
         (EXPLORE + "id_key=extra_info.index", "the hash of the prompt, .* extra_info.index"),
     ],
 )

@@ -48,7 +48,7 @@ def test_a_kind_may_give_its_own_keys_and_spans() -> None:
 
 
 def test_a_kind_without_functions_names_them() -> None:
-    with pytest.raises(NotImplementedError, match="must define outcome and is_correct, or classify"):
+    with pytest.raises(NotImplementedError, match="must define outcome, or classify"):
         OutcomeKind().classify(Batch(["q"], ["a"]))
 
 
@@ -60,8 +60,3 @@ def test_analyze_takes_it_by_its_name(tmp_path: Path) -> None:
     )
     assert result.exit_code == 0, result.stderr
     assert json.loads(result.stdout)["n_samples"] == 4  # the JSON alone
-
-
-def test_is_correct_is_refused() -> None:
-    with pytest.raises(ValueError, match="is_correct"):
-        Explorer(outcome=Words, is_correct=lambda value, example: True)

@@ -84,14 +84,14 @@ def test_programs() -> None:
         "def add(a, b) return a", "import sys; sys.exit()", "def add(a, b):\n    while True: pass",
         "import os; os._exit(1)", "x = [0] * 10**10", "",
     ]  # fmt: skip
-    with ready.program:
-        results = ready.program.call(programs, [TESTS] * len(programs))
+    with ready.Program.outcome as function:
+        results = function.call(programs, [TESTS] * len(programs))
     passed = [one.value if isinstance(one, Outcome) else None for one in results]
     assert passed[:4] == [(True, True), (True, False), (False, False), (False, False)]
     assert [one.kind for one in results if isinstance(one, Failure)] == ["timeout", "crash", "memory"]
     assert passed[7] is None
-    assert ready.all_pass((True, True), {})
-    assert not ready.all_pass((True, False), {})
+    with ready.Program() as kind:
+        assert kind.classify(["q"] * 2, programs[:2], rows=[TESTS] * 2).correct.tolist() == [True, False]
 
 
 @pytest.mark.parametrize(

@@ -90,10 +90,10 @@ def test_the_toy_policy_has_its_own_settings(tmp_path: Path, monkeypatch: pytest
 
 
 def test_outcome_functions_get_the_rows_of_the_data(tmp_path: Path) -> None:
-    own = ("exploration.outcome=outcome_functions:length", "exploration.is_correct=outcome_functions:knows_its_problem")
-    result = evaluate("toy", *own, "--data", "toy:test[:4]", "rollout.val_kwargs.n=4", "--out", tmp_path / "out")
+    own = "exploration.outcome=outcome_functions:KnowsItsProblem"
+    result = evaluate("toy", own, "--data", "toy:test[:4]", "rollout.val_kwargs.n=4", "--out", tmp_path / "out")
     assert result.exit_code == 0, result.output
     ((_, report),) = json.loads((tmp_path / "out" / "summary.json").read_text())["reports"].items()
-    assert report["outcome_rule"] == "function/outcome_functions:length/1"
+    assert report["outcome_rule"] == "divisors/1"
     assert report["pass_at_k"]["1"] > 0.9
     assert report["unresolved"] == 0

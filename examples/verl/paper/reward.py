@@ -2,9 +2,11 @@
 
 from typing import Any
 
-from outcome_rl.math_verify import parse, verify
+from outcome_rl import extract_answer
+from outcome_rl.outcomes.grading import shared_pool
 
 
 def compute_score(data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None, **_: Any) -> float:
     """Score one response, as verl's reward manager calls it."""
-    return float(verify(parse(f"\\boxed{{{ground_truth}}}"), parse(solution_str)))
+    answer = extract_answer(solution_str)
+    return float(answer is not None and shared_pool().vote([(ground_truth, answer.text)]) == ["equal"])

@@ -119,7 +119,7 @@ def check_rule(found: str, expected: str, source: str) -> None:
     if found != expected:
         raise ValueError(
             f"{source}: the counts were made under outcome rule {found!r}, but rule {expected!r} is in force. Keys of "
-            "different rules do not name the same outcomes: use the outcome function, the equivalence or the version "
+            "different rules do not name the same outcomes: use the outcome or the version "
             "that made these, or start from new counts."
         )
 

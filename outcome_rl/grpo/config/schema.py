@@ -441,13 +441,13 @@ class TrainConfig:
             check_group_size(self.exploration.rule().estimator, self.rollout.n)
         except ValueError as error:
             raise ValueError(f"exploration.adv_estimator with rollout.n={self.rollout.n}: {error}") from error
-        if self.exploration.matcher().needs_keys:
+        if self.exploration.matcher().reads == "keys":
             raise ValueError("exploration.outcome must be math or a function here; given is for custom training loops")
 
     @property
     def needs_answers(self) -> bool:
         """Whether correctness follows from gold answers, so that every problem must have one."""
-        return not self.exploration.is_correct
+        return self.exploration.matcher().needs_gold
 
     def total_steps(self, per_epoch: int) -> int:
         """Return the number of updates of the run, of which an epoch has `per_epoch`."""

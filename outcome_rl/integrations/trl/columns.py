@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.files.rows import ANSWER_COLUMNS, ID_COLUMNS, filled_text, id_of_row, id_source
-from outcome_rl.outcomes.kinds import OutcomeKind, golds_differ
+from outcome_rl.outcomes.kinds import OutcomeKind, golds_differ, same_gold
 from outcome_rl.questions import question_id
 
 logger = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ class Columns(NamedTuple):
             gold = self.gold(row) if self.golds else ""
             is_new = own not in questions
             known_prompt, known_gold = questions.setdefault(own, (prompt, gold))
-            if gold != known_gold and not kind.same_gold(known_gold, gold):
+            if gold != known_gold and not same_gold(kind, known_gold, gold):
                 raise golds_differ(own, known_gold, gold)
             if self.ids and not ids_are_named and known_prompt != prompt:
                 raise ValueError(

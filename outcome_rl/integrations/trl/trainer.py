@@ -62,7 +62,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         id_key: column of the stable id of the question; empty tries id, question_id, unique_id, and without one takes
             the hash of the prompt.
         answer_key: column of the reference answer, or of a solution that ends in it; empty tries answer, gold,
-            solution, ground_truth, target, unless `correct_reward` or `is_correct` decides; None reads none.
+            solution, ground_truth, target, unless `correct_reward` or the kind of outcomes decides; None reads none.
         correct_reward: the reward function, or its name, that decides which responses are correct, or a list of
             them, of which each may give None for rows of other tasks; empty compares with the reference answer.
         correct_threshold: with `correct_reward`, a response is correct if its reward is at least this.
@@ -152,7 +152,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             has,
             id_key=id_key,
             answer_key=answer_key,
-            is_decided=bool(self.correct_reward or config.is_correct),
+            is_decided=bool(self.correct_reward) or not self.explorer.matcher.needs_gold,
             config=config,
             beyond_prompt=more[0] if more else "",
         )
@@ -174,8 +174,8 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         config, names = self.explorer.config, ", ".join(map(repr, self.reward_func_names))
         if self._correct_indices:
             judge = " and ".join(self.reward_func_names[i] for i in self._correct_indices)
-        elif config.is_correct:
-            judge = "is_correct"
+        elif not self.explorer.matcher.needs_gold:
+            judge = "the kind of outcomes"
         elif self._columns.golds:
             judge = f"the column {self._columns.golds!r}"
         else:
@@ -205,15 +205,18 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
                 "the outcome function must have a name, which identifies its counts in checkpoints; wrap it in "
                 "outcome_function(name=..., version=...), or set save_strategy='no'"
             )
-        if self.explorer.matcher.needs_keys:
+        if self.explorer.matcher.reads == "keys":
             raise ValueError("outcome='given' needs keys, which TRL does not pass; give an outcome function")
         if self.args.save_on_each_node:
             raise ValueError(
                 "save_on_each_node must be False, because only the first process writes the counts; save into a folder "
                 "that all nodes share"
             )
-        if self.explorer.config.is_correct and self.correct_reward:
-            raise ValueError("correct_reward and is_correct both decide which responses are correct; leave one out")
+        if self.correct_reward and not self.explorer.matcher.needs_gold:
+            raise ValueError(
+                "correct_reward must be left out, because the kind of outcomes decides what is correct; got "
+                f"{self.correct_reward!r}"
+            )
         if self.correct_threshold != 1.0 and not self.correct_reward:
             raise ValueError(f"correct_threshold={self.correct_threshold} needs correct_reward, whose reward it bounds")
         check_group_size(self.explorer.config.rule().estimator, self.num_generations)
@@ -316,7 +319,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         turns = [outcome_turn(self.explorer, *pair) for pair in zip(ids, self._written, strict=True)]
         texts = [decode_completion(self._tokenizer, turn.ids) for turn in turns]
         golds = [self._gold_of_evaluation(row) for row in rows]
-        examples = rows if self.explorer.matcher.needs_row else [{}] * len(rows)
+        examples = rows if self.explorer.matcher.reads == "rows" else [{}] * len(rows)
         local = [*zip(texts, golds, examples, ids, strict=True)]
         responses, all_golds, all_rows, completions = zip(*gather_object(local), strict=True)
         groups = [str(i // self.num_generations_eval) for i in range(len(responses))]  # TRL's; rows may lack the id
@@ -326,13 +329,13 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             groups,
             responses,
             None if None in all_golds else all_golds,
-            rows=all_rows if self.explorer.matcher.needs_row else None,
+            rows=all_rows if self.explorer.matcher.reads == "rows" else None,
             correct=self._correct_by_reward(self._rewards.isnan().all(dim=1)),
             scores=None if self._is_graded else scores,
         )
         for name, values in validation(self.explorer, batch, completions).items():
             metrics[name].extend(values)
-        if self._is_graded and not batch.correctness(is_correct=bool(self.explorer.config.is_correct)).source:
+        if self._is_graded and not batch.correctness(is_correct=not self.explorer.matcher.needs_gold).source:
             for name in [name for name in metrics if name.startswith(_OF_CORRECTNESS)]:  # of batches before
                 del metrics[name]
 
@@ -375,7 +378,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             rewards=rewards[local].tolist(),
             scores=scores[local].tolist(),
             scale="none" if self.scale_rewards == "none" else "std",
-            examples=rows if self.explorer.matcher.needs_row else None,
+            examples=rows if self.explorer.matcher.reads == "rows" else None,
             written=self._written,
         )
         # As in TRL, a completion that no reward function scores gets advantage 0.

@@ -310,7 +310,7 @@ class _Rows:
 
         tensors = ["responses", "response_mask", *more]
         fields = [*tensors, "raw_prompt", "reward_model", "data_source"]
-        if explorer.matcher.needs_row:
+        if explorer.matcher.reads == "rows":
             fields.append("extra_info")  # for the outcome function, as for verl's reward functions
         if id_key and id_key.partition(".")[0] not in fields:
             fields.append(id_key.partition(".")[0])

@@ -60,8 +60,7 @@ EVERYWHERE = [
     ("silent", "rollout.temperature", 1.0),
     ("2.1", "actor.kl_loss_type", "k3"),
     ("2.1", "actor.ppo_epochs", 1),  # fully on-policy
-    ("2.1", "exploration.equivalence", "math_verify"),
-    ("2.1", "exploration.gold_tolerance", False),
+    ("2.1", "exploration.outcome", "outcome_rl.outcomes.paper:PaperClasses"),
     (
         "2.1",
         "data.val_files",

@@ -1,6 +1,7 @@
-"""Classes by a pairwise check: facts that are only added, whatever the check, the order and the steps."""
+"""The paper's classes: facts that are only added, whatever the check, the order and the steps."""
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outcome_rl import Explorer
-from outcome_rl.outcomes.equivalence import EquivalenceMatcher
-from outcome_rl.outcomes.keys import NO_ANSWER, OUTCOME_RULE, hash_key
+from outcome_rl.outcomes.keys import NO_ANSWER, hash_key
+from outcome_rl.outcomes.paper import PaperClasses
+
+Check = Callable[[str, str], bool]
 
 
 def same_residue(a: str, b: str) -> bool:
@@ -18,6 +21,17 @@ def same_residue(a: str, b: str) -> bool:
 
 def intransitive(a: str, b: str) -> bool:
     return abs(len(a) - len(b)) <= 1
+
+
+def classes_by(check: Check) -> type[PaperClasses]:
+    """Return the classes with a check in place of math-verify."""
+
+    class Classes(PaperClasses):
+        def __init__(self) -> None:
+            super().__init__()
+            self._pool.vote = lambda pairs, *_: ["equal" if check(*pair) else "different" for pair in pairs]  # type: ignore
+
+    return Classes
 
 
 ANSWERS = st.lists(st.sampled_from(["", "a", "b", "aa", "bb", "aaa", "5", "66", "aaaa"]), max_size=10)
@@ -41,7 +55,7 @@ def score(explorer: Explorer, answers: list[str], gold: str | None = "ab") -> li
 def test_a_text_keeps_its_class_and_the_order_of_the_responses_does_not_matter(
     check: Any, steps: list[list[str]], rng: random.Random
 ) -> None:
-    explorer, shuffled = (Explorer(bonus="ucb", equivalence=check) for _ in range(2))
+    explorer, shuffled = (Explorer(bonus="ucb", outcome=classes_by(check)) for _ in range(2))
     key_of: dict[str, int] = {"": NO_ANSWER}
     for answers in steps:
         for answer, key in zip(answers, score(explorer, answers), strict=True):
@@ -58,33 +72,31 @@ def test_a_text_keeps_its_class_and_the_order_of_the_responses_does_not_matter(
 @settings(deadline=None)
 @given(ANSWERS.filter(any), ANSWERS.filter(any))
 def test_a_run_that_continues_equals_one_that_did_not_stop(before: list[str], after: list[str]) -> None:
-    whole, stopped = Explorer(bonus="ucb", equivalence=intransitive), Explorer(bonus="ucb", equivalence=intransitive)
+    whole, stopped, continued = (Explorer(bonus="ucb", outcome=classes_by(intransitive)) for _ in range(3))
     assert score(whole, before) == score(stopped, before)
-    continued = Explorer(bonus="ucb", equivalence=intransitive)
     continued.load_state_dict(stopped.state_dict())
     assert score(continued, after) == score(whole, after)
     assert continued.state_dict()["texts"] == whole.state_dict()["texts"]
 
 
 def test_the_gold_is_compared_first_and_then_the_oldest_class() -> None:
-    matcher = EquivalenceMatcher(lambda a, b: True)
+    matcher = classes_by(lambda a, b: True)()
     assert matcher.classify_answers(["q"], ["y"], ["x"]).correct.tolist() == [True]
-    explorer = Explorer(bonus="ucb", equivalence=lambda a, b: b == "zz joins" and a != "gold")
+    explorer = Explorer(bonus="ucb", outcome=classes_by(lambda a, b: b == "zz joins" and a != "gold"))
     score(explorer, ["two"], "gold")
     two, one, joins = score(explorer, ["two", "one", "zz joins"], "gold")
     assert joins == two != one
 
 
-def test_a_function_compares_all_texts_that_differ() -> None:
-    matcher = EquivalenceMatcher(lambda a, b: abs(float(a) - float(b)) < 0.01)
+def test_all_texts_that_differ_are_compared() -> None:
+    matcher = classes_by(lambda a, b: abs(float(a) - float(b)) < 0.01)()
     outcomes = matcher.classify_answers(["q"] * 3, ["0.333", "0.5", "1"], ["0.3333"] * 3)
     assert outcomes.correct.tolist() == [True, False, False]
     assert outcomes.keys.tolist() == [hash_key(f"r:{text}") for text in ("0.3333", "0.5", "1")]
-    assert matcher.rule == f"{OUTCOME_RULE}+custom"
 
 
 def test_math_verify_compares_numbers() -> None:
-    with EquivalenceMatcher("math_verify", workers=1, timeout_s=30) as matcher:
+    with PaperClasses(workers=1, timeout_s=30) as matcher:
         outcomes = matcher.classify_answers(["q"] * 2, ["0.3333333", "0.3"], ["1/3"] * 2)
     assert outcomes.correct.tolist() == [True, False]
 
@@ -93,21 +105,16 @@ def test_a_check_that_fails_changes_nothing() -> None:
     def broken(a: str, b: str) -> bool:
         raise ZeroDivisionError
 
-    explorer = Explorer(bonus="ucb", equivalence=broken)
+    explorer = Explorer(bonus="ucb", outcome=classes_by(broken))
     with pytest.raises(ZeroDivisionError):
         score(explorer, ["x"], "y")
     assert explorer.state_dict()["texts"] == {}
 
 
 def test_what_a_time_limit_cuts_has_no_answer_and_is_asked_again() -> None:
-    matcher = EquivalenceMatcher(lambda a, b: a.lower() == b.lower())
-    columns = (["q"] * 3, responses(["b", "ABC", "abc"]), ["ABC"] * 3)
-    cut = matcher.classify(*columns, limit_s=-1)
-    assert (cut.unresolved, cut.correct.tolist(), cut.keys[2]) == (2, [False, True, False], NO_ANSWER)
-    again = matcher.classify(*columns)
+    with PaperClasses(workers=1, timeout_s=30) as matcher:
+        columns = (["q"] * 3, responses(["7", "1/3", "0.3333333"]), ["1/3"] * 3)
+        cut = matcher.classify(*columns, limit_s=-1)
+        assert (cut.unresolved, cut.correct.tolist(), cut.keys[2]) == (2, [False, True, False], NO_ANSWER)
+        again = matcher.classify(*columns)
     assert (again.unresolved, again.correct.tolist()) == (0, [False, True, True])
-
-
-def test_an_unknown_check_is_named() -> None:
-    with pytest.raises(ValueError, match="equivalence must be 'math_verify' or a function"):
-        EquivalenceMatcher("sympy")

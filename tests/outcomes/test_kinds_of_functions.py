@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outcome_rl import NO_ANSWER, Batch
-from outcome_rl.outcomes.function_matcher import MAX_LOGGED_FAILURES, FunctionMatcher
+from outcome_rl.outcomes.kinds import MAX_LOGGED_FAILURES, FunctionMatcher
 
 WORDS = st.lists(
     st.tuples(st.sampled_from("qr"), st.sampled_from(["", "a", "x a", "b", "c c"])), min_size=1, max_size=8
@@ -49,10 +49,10 @@ def test_each_response_is_looked_at_once_a_call() -> None:
     assert seen[4:] == ["a"]  # the gold is known
 
 
-def test_a_second_function_decides_correctness() -> None:
-    matcher = FunctionMatcher(functions.length, functions.divides)
+def test_a_kind_decides_correctness_by_the_row() -> None:
     rows = [{"number": 6}, {"number": 6}, {"number": 5}]
-    outcomes = matcher.classify(["q", "q", "r"], ["a b", "a b c d", "a b"], ["never", "looked", "at"], rows)
+    columns = ["q", "q", "r"], ["a b", "a b c d", "a b"], ["never", "looked", "at"], rows
+    outcomes = functions.Divisors().classify(*columns)
     assert outcomes.correct.tolist() == [True, False, False]
     assert outcomes.bad_golds == {}
 
@@ -75,14 +75,10 @@ def test_failures_are_outcomes_and_never_correct(caplog: pytest.LogCaptureFixtur
     assert "20 responses" in records[-1].getMessage()
 
 
-def test_an_error_of_the_second_function_names_value_and_row() -> None:
-    def broken(value: object, example: Any) -> bool:
-        return bool(example["missing"])
-
-    matcher = FunctionMatcher(functions.length, broken)
+def test_an_error_of_is_correct_names_value_and_row() -> None:
     with pytest.raises(KeyError) as caught:
-        matcher.classify(Batch(["q"], ["a b"], rows=[{"number": 4}]))
-    assert caught.value.__notes__ == ["is_correct was called with 2 and the row {'number': 4}"]
+        functions.Divisors().classify(Batch(["q"], ["a b"], rows=[{"count": 4}]))
+    assert caught.value.__notes__ == ["is_correct was called with 2 and the row {'count': 4}"]
 
 
 def test_nothing_is_remembered() -> None:

@@ -1,31 +1,27 @@
-"""Outcomes as classes of a pairwise equivalence: math-verify about every two texts, as the paper's code does.
+"""The classes of the paper's code: math-verify about every two texts, where `outcome` names `PaperClasses`.
 
 math-verify is no equivalence relation, neither symmetric nor transitive. So a class is a fact: question and key, and
 the text that it began with. A new text is compared with the gold answer, then with the first texts of the classes in
 the order in which these began. It gets the key of the first one that it equals, or begins a class. Facts are only
-added, so a text keeps its class; they are the texts that the `Explorer` keeps with its counts, and the kind itself
-keeps nothing.
+added, so a text keeps its class; they are the texts that an `Explorer` keeps with its counts (`OutcomeKind.seen`), and
+the kind itself keeps nothing.
 
 The new texts of a call are decided in sorted order, so the order of the responses does not matter. On several ranks,
 texts that are new in the same step are compared with texts of earlier steps, and not with one another.
 """
 
-from collections.abc import Callable, Generator, Sequence
-from typing import Any, Literal, NamedTuple, Self
+from collections.abc import Generator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from outcome_rl.isolation.grader import Pair, Verdict
+from outcome_rl.isolation.grader import Pair, Progress, Verdict
 from outcome_rl.outcomes.batch import Batch
-from outcome_rl.outcomes.extraction.response import final_answer
 from outcome_rl.outcomes.grading import can_vote
-from outcome_rl.outcomes.keys import NO_ANSWER, OUTCOME_RULE, canonical_text, hash_key
-from outcome_rl.outcomes.kinds import Outcomes, Progress, Texts, until
+from outcome_rl.outcomes.keys import NO_ANSWER, canonical_text, hash_key
+from outcome_rl.outcomes.kinds import Outcomes, until
 from outcome_rl.outcomes.matcher import OutcomeMatcher, final_golds
 from outcome_rl.outcomes.outcome import Outcome
-from outcome_rl.user_functions import boolean, check_callable, name_of
-
-Judge = Callable[[str, str], bool]
 
 
 class _Classes(NamedTuple):
@@ -35,53 +31,13 @@ class _Classes(NamedTuple):
     unresolved: set[str]  # texts with a comparison that has no result
 
 
-class EquivalenceMatcher(OutcomeMatcher):
-    """Read final answers, and put those into one class that a pairwise check calls equal.
+class PaperClasses(OutcomeMatcher):
+    """Read final answers, and put those into one class that math-verify calls equal, whatever our rules say."""
 
-    Args:
-        equivalence: `"math_verify"`, or a function `(a, b) -> bool`, called in this process.
-        workers, timeout_s: as for `OutcomeMatcher`.
-
-    Raises:
-        TypeError: `equivalence` is a function that does not take two arguments, or is a coroutine function.
-        ValueError: `equivalence` is unknown, or another argument is not positive.
-    """
-
-    def __init__(
-        self, equivalence: Literal["math_verify"] | Judge, workers: int | None = None, timeout_s: float = 5.0
-    ) -> None:
-        self._judge = None if equivalence == "math_verify" else equivalence
-        if self._judge is not None and not callable(equivalence):
-            raise ValueError(f"equivalence must be 'math_verify' or a function (a, b) -> bool; got {equivalence!r}.")
-        if callable(equivalence):
-            check_callable("equivalence", equivalence, "(a, b)")
-        self._name = (name_of(equivalence) or "custom") if callable(equivalence) else equivalence
-        super().__init__(workers, timeout_s, rule=f"{OUTCOME_RULE}+{self._name}")
-
-    @classmethod
-    def from_settings(cls, settings: Any) -> Self:
-        return cls(settings.equivalence, settings.workers, settings.timeout_s)
-
-    def same_gold(self, a: str, b: str) -> bool:
-        return final_answer(a).strip() == final_answer(b).strip()
-
-    def text_of_gold(self, gold: str) -> tuple[int, str] | None:
-        return None  # a class begins with the text of a response
-
-    def reads(self, rule: str) -> bool:
-        own, _, name = rule.partition("+")
-        return name == self._name and super().reads(own)
-
-    def key_of(self, key: int, text: str) -> int:
-        return key  # no canonical text is in it
+    rule = "math_verify/1"
 
     def _classify_answers(
-        self,
-        batch: Batch,
-        answers: list[Outcome | None],
-        texts: Texts,
-        progress: Progress | None,
-        limit_s: float | None,
+        self, batch: Batch, answers: list[Outcome | None], progress: Progress | None, limit_s: float | None
     ) -> Outcomes:
         forms = [answer.text.strip() if answer and canonical_text(answer.text) else "" for answer in answers]
         golds = final_golds(batch)
@@ -89,7 +45,7 @@ class EquivalenceMatcher(OutcomeMatcher):
         new: dict[str, set[str]] = {question_id: set() for question_id in gold_of}
         for question_id, form in zip(batch.question_ids, forms, strict=True):
             new[question_id].add(form)
-        running = {id_: _classes(texts.get(id_, {}), gold_of[id_], sorted(new[id_] - {""})) for id_ in new}
+        running = {id_: _classes(self.seen.get(id_, {}), gold_of[id_], sorted(new[id_] - {""})) for id_ in new}
         classes = self._run(running, progress, until(limit_s))
         rows = [(classes[question_id], form) for question_id, form in zip(batch.question_ids, forms, strict=True)]
         keys = [own.key_of.get(form, NO_ANSWER) for own, form in rows]
@@ -118,24 +74,15 @@ class EquivalenceMatcher(OutcomeMatcher):
                     asked[question_id] = running[question_id].send(reply)  # type: ignore[arg-type] # None starts it
                 except StopIteration as end:
                     ended[question_id] = end.value
-            verdicts = self._compare(list(asked.values()), deadline)
+            verdicts = self._pool.vote(list(asked.values()), deadline)
             done += len(asked)
             if progress is not None and asked:
                 progress(done, done)
             replies = dict(zip(asked, verdicts, strict=True))
         return ended
 
-    def _compare(self, pairs: Sequence[Pair], deadline: float) -> Sequence[Verdict]:
-        if self._judge is None:
-            return self._pool.vote(pairs, deadline)
-        judge, verdicts = self._judge, list[Verdict]()
-        for pair in pairs:  # a user's function has no time limit
-            cut = until(0) >= deadline
-            verdicts.append("cut" if cut else "equal" if boolean("equivalence", judge(*pair)) else "different")
-        return verdicts
 
-
-def _classes(known: Any, gold: str, new: Sequence[str]) -> Generator[Pair, Verdict, _Classes]:
+def _classes(known: Mapping[int, str], gold: str, new: Sequence[str]) -> Generator[Pair, Verdict, _Classes]:
     """Yield the pairs to compare, in turn, and return the classes of the gold and of new texts.
 
     Args:
