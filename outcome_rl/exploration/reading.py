@@ -54,9 +54,10 @@ class Facts(NamedTuple):
             for question_id, answer, key in rows
             if key != NO_ANSWER and key not in self.texts[question_id]
         }
-        for question_id, text, key in sorted(new):
-            self.texts[question_id].setdefault(key, text)
         self.golds.update(reading.golds)
+        # A gold answer stands for its outcome in lists.
+        for question_id, text, key in sorted(new, key=lambda one: (one[1] != self.golds.get(one[0]), one)):
+            self.texts[question_id].setdefault(key, text)
 
 
 def read_batch(

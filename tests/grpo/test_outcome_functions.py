@@ -15,7 +15,7 @@ def test_rows_of_the_data_reach_both_functions(small_config: MakeConfig, tmp_pat
     file.write_text("".join(json.dumps(problem) + "\n" for problem in problems))
     own = (
         f"data.train_files={file}",
-        f"data.val_files={file}",
+        f"data.val_files={file}[:8]",
         "data.test_files=[]",
         "exploration.outcome=outcome_functions:Wanted",
         "trainer.total_training_steps=1",
