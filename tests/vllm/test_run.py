@@ -81,10 +81,14 @@ def processes_of(session: int) -> list[psutil.Process]:
 
 
 def test_a_run_in_two_processes_equals_one(whole: Path, tmp_path: Path) -> None:
-    """Each process has its own engine, and samples the responses to its part of the prompts."""
+    """Each process has its own engine, and samples the responses to its part of the prompts. One is killed."""
+    stop = PHASES["sampling"]._replace(step=4, rank=1)
+    status, out, _ = Process(settings(tmp_path), RANKS, stop).finish()
+    assert status != 0
+    assert f"in {RANKS} processes" in out
     status, out, err = Process(settings(tmp_path), RANKS).finish()
     assert status == 0, err
-    assert f"in {RANKS} processes" in out
+    assert "continues after step 4" in out
     for row, same in zip(rows(tmp_path / "run", "metrics"), rows(whole, "metrics"), strict=True):
         compared = {name: value for name, value in same.items() if not name.startswith("rollout/")}  # rounding itself
         assert {name: row[name] for name in compared} == pytest.approx(compared, rel=1e-4, abs=1e-6)

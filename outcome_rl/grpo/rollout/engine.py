@@ -56,11 +56,6 @@ class RolloutEngine(ABC):
         """
         return cls(policy, config)  # type: ignore[call-arg]
 
-    @classmethod
-    def memory(cls, config: TrainConfig) -> str:
-        """Describe the memory that it takes in addition to the trainer's, for `--dry-run`; empty for none."""
-        return ""
-
     @abstractmethod
     def generate(self, prompts: Prompts, sampling: SamplingConfig, max_tokens: int, seed: int) -> list[Rollout]:
         """Sample `sampling.n` responses of at most `max_tokens` tokens to each prompt, the same for the same seed.

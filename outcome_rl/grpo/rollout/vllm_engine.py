@@ -59,7 +59,8 @@ def start_vllm(model: str, **options: Any) -> Any:
 
     Args:
         model: folder or hub name.
-        options: of `vllm.LLM`, in addition to those that on-policy training needs.
+        options: of `vllm.LLM`, in addition to those that on-policy training needs; `enable_sleep_mode` has no effect
+            where the platform cannot sleep.
 
     Returns:
         The `vllm.LLM`. It samples from the model's own distribution, without the model's generation settings, and its
@@ -77,6 +78,8 @@ def start_vllm(model: str, **options: Any) -> Any:
     logging.getLogger("vllm.model_executor.model_loader.reload.layerwise").setLevel(logging.ERROR)
     if dist.get_world_size() > 1:
         options["distributed_executor_backend"] = "external_launcher"
+    if not current_platform.is_sleep_mode_available():
+        options.pop("enable_sleep_mode", None)
     return LLM(
         model,
         # After a part of a prompt vLLM takes the draw back, which generators of the CPU cannot: it fails.
@@ -123,11 +126,6 @@ class VllmEngine(RolloutEngine):
                 f"set CUDA_VISIBLE_DEVICES={config.model.device.partition(':')[2]} and model.device=cuda"
             )
 
-    @classmethod
-    def memory(cls, config: TrainConfig) -> str:
-        freed = ", given back between rollouts" if config.rollout.free_cache_engine else ""
-        return f"vLLM in addition: {config.rollout.gpu_memory_utilization:.0%} of the GPU's memory{freed}"
-
     def __init__(self, policy: Policy, config: TrainConfig) -> None:
         """Start the engine; it loads its weights before the first rollout.
 
@@ -149,7 +147,7 @@ class VllmEngine(RolloutEngine):
                 max_logprobs=kept_limit_of(policy, rollout),
                 gpu_memory_utilization=rollout.gpu_memory_utilization,
                 enforce_eager=rollout.enforce_eager,
-                enable_sleep_mode=rollout.free_cache_engine and policy.device.type == "cuda",
+                enable_sleep_mode=rollout.free_cache_engine,
                 **weights_of(config.model),
             )
         except (RuntimeError, ValueError) as error:
