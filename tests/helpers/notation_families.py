@@ -183,9 +183,8 @@ def matrices(rng: random.Random) -> list[Statement]:
         statements += of(("nested", frozenset((w, x)), frozenset((y, z))), rf"\{{\{{{w}, {x}\}}, {y}, {z}\}}")
         statements += own(rf"(({w}, {x}), {y}, {z})", rf"({w}, ({x}, {y}), {z})")
         statements += of((w, x), f"({w}, {x})", rf"\begin{{pmatrix}} {w} \\ {x} \end{{pmatrix}}",
-            rf"\langle {w},{x} \rangle")
-        statements += own(rf"\begin{{pmatrix}} {w} & {x} \end{{pmatrix}}", f"[[{w}, {x}]]", f"[{w}, {x}, {y}]",
-            rf"({w}, {x})^T")
+            rf"\langle {w},{x} \rangle", rf"({w}, {x})^T")
+        statements += own(rf"\begin{{pmatrix}} {w} & {x} \end{{pmatrix}}", f"[[{w}, {x}]]", f"[{w}, {x}, {y}]")
         i, j = (f"{v}\\mathbf{{{n}}}" for v, n in ((w, "i"), (x, "j")))
         statements += of(("ij", w, x), f"{i} + ({j})", f"({j}) + {i}") if w and x else []
     return statements

@@ -194,7 +194,7 @@ def test_rules(response: str, text: str, source: str) -> None:
         "1 + 3",  # a calculation that was cut off, for all that is known
         "The answer of 7 is verified.",
         "The answer is 7. But the answer is not what was asked for.",  # taken back
-        "The answer is correct.",
+        "x = 3. The answer is correct.",
         "We see that the answer is not. It has degree 3.",
         "**Final Answer**\n\\[\n\\boxed{(1, 2), (3",
         r"The answer is 3 + \boxed{12",

@@ -43,7 +43,10 @@ SPELLINGS = [
     [r"\frac{\pi}{3}", "pi/3", r"\frac13\pi", r"\arccos\frac12", r"\cos^{-1} 0.5", "π/3"],
     ["3+4i", "4i + 3", r"5e^{i\arctan\frac43}", r"(2+i)^2"],
     [r"3 \pm 2\sqrt2", r"3-2\sqrt2, 3+2\sqrt2", r"x = 3 + 2\sqrt{2} \text{ or } x = 3 - 2\sqrt{2}"],
-    ["x+1", "1+x", "f(x) = x + 1", "y=1+x", r"\frac{x^2-1}{x-1}", r"\frac{2x+2}{2}"],
+    ["x+1", "1+x", "f(x) = x + 1", r"\frac{x^2-1}{x-1}", r"\frac{2x+2}{2}"],
+    ["y=2x+3", "2x-y+3=0", "y - 5 = 2(x-1)", "4x + 6 = 2y", r"x = \frac{y-3}{2}"],
+    [r"(n-1)2^n", r"(n-1) \cdot 2^n", "2^n(n-1)", "n2^n - 2^n"],
+    [r"\hat y = 7", "7", r"\overline{AB} = 7", r"\det A = 7", "7 or 7.0", "7 (i.e. 14/2)"],
     [r"\sec^2(y)", r"\tan^2 y + 1", r"\frac{1}{\cos^2 y}"],
     [r"\binom{n}{2}", r"\frac{n(n-1)}{2}", r"\frac{n!}{2(n-2)!}"],
     [
@@ -238,7 +241,7 @@ def test_a_canonical_text_is_never_much_longer_than_its_answer() -> None:
     assert not equivalent(answer, answer.replace("11600", "11601"))
 
 
-@pytest.mark.parametrize("blank", ["", "  ", "$$", r"\(\)", ".", "{}", r"\left.\right."])
+@pytest.mark.parametrize("blank", ["", "  ", "$$", r"\(\)", ".", r"\left.\right."])
 def test_blank_is_no_answer(blank: str) -> None:
     assert outcome_key(blank) == NO_ANSWER
 
@@ -273,7 +276,7 @@ def test_rational_numbers_are_exact(text: str, value: Fraction | int) -> None:
             "", "-", "1/0", r"\frac10", "1,23", "1234,567", "12,34,567", "1, 234", "1 2", "12 34", "1 234,567",
             r"\frac123",
         ),
-        *("9^{9^9}", "1e9999", "1_000", "²", "xy=5", "nan", "inf", "1.2.3", "5m", "5x", "5cmx", "cm", "5万"),
+        *("9^{9^9}", "1e9999", "1_000", "²", "xy=5", "nan", "inf", "1.2.3", "5m", "5x", "5cmx", "cm", "5万左右"),
         *(r"5\text{ p.m.}", r"x\text{ cm}", "x^2 345", r"x^{2},345"),
         *("2 hours 30 minutes", r"30^\circ 15", r"20\% \frac12"),
     ],

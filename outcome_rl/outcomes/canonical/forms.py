@@ -94,6 +94,8 @@ def _combined(items: list[Tokens], integer: str | None, joint: str = "") -> str:
 
 def _joined(elements: list[Element], joint: str, are_conditions: bool) -> list[Element]:
     """Combine items joined by `and` or `or`: conditions on one name to one set, values to a list."""
+    if joint == "or" and len({element.key for element in elements}) == 1:  # a restatement: `3/4 or 0.75`
+        return elements[:1]
     sets = [element.numbers for element in elements if element.numbers is not None]
     label, *labels = [element.label for element in elements]
     has_one_name = set(labels) in ({label}, {None})  # `x = 1 or 2`

@@ -11,6 +11,10 @@ _DENIES = re.compile(
     r"\b(?:no(?!\.)|not|never|neither|nor|except|excluding|(?:minus|about|nearly|almost)[A-Z]?)\b", re.IGNORECASE
 )
 
+_NAMES_OF_ACCENTS = r"""
+\hat \widehat \bar \overline \tilde \widetilde \vec \overrightarrow \dot \ddot \check \breve \mathring \det \Delta
+"""
+_ACCENTS = frozenset(_NAMES_OF_ACCENTS.split())
 # Words before a name that say nothing of its value.
 _NEUTRAL = re.compile(r"(?:(?:only|the|solutions?|answers?|is|are|so|thus|hence|then)[: ]*)+", re.IGNORECASE)
 
@@ -31,6 +35,10 @@ def label_of(tokens: Tokens) -> str | None:
 
 
 def _single_label(tokens: Tokens) -> str | None:
+    accents = [token.text for token in tokens if token.text in _ACCENTS]
+    if accents:
+        named = _single_label([token for token in tokens if token.text not in (*_ACCENTS, "{", "}")])
+        return named and "".join(accents) + named
     texts = [token.text for token in tokens]
     if not tokens:
         return None

@@ -26,11 +26,13 @@ _SPELLINGS = {
     r"\frac": r"\dfrac \tfrac \cfrac", r"\leq": r"\le \leqslant ≤ ⩽", r"\geq": r"\ge \geqslant ≥ ⩾", r"\neq": r"\ne ≠",
     "<": r"\lt ＜", ">": r"\gt ＞", "%": r"\% ％", r"\{": r"\lbrace", r"\}": r"\rbrace",
     "|": r"\lvert \rvert \vert \mid ∣", ",": "， 、", "-": "− － ‐ ‑", r"\times": "×", r"\cdot": "· ⋅ ∙", r"\pi": "π",
-    r"\infty": "∞", r"\sqrt": "√", r"\cup": r"∪ \cupdot", r"\cap": "∩", r"\in": "∈", r"\emptyset": r"∅ \varnothing",
-    ":": r"\colon ：", ";": "；", "+": "＋", "/": "⁄ ∕", "'": "′",
+    r"\infty": "∞", r"\sqrt": "√", r"\cup": r"∪ \cupdot \bigcup", r"\cap": "∩",
+    r"\in": "∈", r"\emptyset": r"∅ \varnothing",
+    ":": r"\colon ： ∶", ";": "；", "+": "＋", "/": "⁄ ∕", "'": "′",
     r"\pm": "±", r"\mp": "∓", r"\equiv": "≡", r"\setminus": r"∖ \backslash \smallsetminus", r"\angle": "∠",
     r"\lfloor": "⌊", r"\rfloor": "⌋", r"\lceil": "⌈", r"\rceil": "⌉", r"\langle": "⟨", r"\rangle": "⟩",
-    r"\ldots": "…", "=": "＝", "(": "（", ")": "）", r"\approx": r"\doteq \thickapprox",
+    r"\ldots": "…", r"\rightarrow": r"→ ⟶ \longrightarrow",
+    r"\epsilon": r"\varepsilon", "=": "＝", "(": "（", ")": "）", r"\approx": r"\doteq \thickapprox",
     r"\\": r"\cr", r"\|": r"\lVert \rVert \Vert ‖ ∥", r"\binom": r"\dbinom \tbinom", "[": r"\lbrack", "]": r"\rbrack",
 }  # fmt: skip
 _RENAMED = {spelling: name for name, spellings in _SPELLINGS.items() for spelling in spellings.split()}

@@ -141,6 +141,8 @@ class _Parser(NumberReader):
         if before.kind == kind == "number":  # `1.2.3`
             return False
         if kind == "number" and (before.kind == "name" or before.text in _BEFORE_DIGITS):
+            if self.peek(1).text == "^" and before.text != "|":  # `(n-1)2^n`
+                return True
             raise Incomparable("digits behind a factor")  # `x2` may be an index, a power or a product, `2|n|12` a chain
         if (before.kind == "unit" or before.text in ("%", r"\circ")) and (kind == "number" or text == r"\frac"):
             raise Incomparable("a quantity in several units")  # `2 hours 30 minutes` is no product

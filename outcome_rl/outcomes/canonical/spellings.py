@@ -7,6 +7,7 @@ the table of rules (`python -m bench.outcomes --rules`) take each row from here.
 import re
 import unicodedata
 from collections.abc import Callable
+from importlib.resources import files
 from typing import NamedTuple
 
 from outcome_rl.outcomes.canonical.choices import CHOICE
@@ -122,116 +123,104 @@ def _chosen(match: re.Match[str]) -> str:
     return "".join(sorted(letters)) if len(set(letters)) == len(letters) else match[0]
 
 
-_LABEL = r"\((?:[0-9]{1,2}|[a-h]|[A-H]|[ivx]{1,4})\)"
-_GAP = r"(?:\s|\\[ ,;:]|\\q?quad)*"
+def _joined_digits(match: re.Match[str]) -> str:
+    return re.sub("['_]", "", match[0])
 
 
-def _row(
-    sign: str,
-    pattern: str,
-    replacement: str | Callable[[re.Match[str]], str],
-    example: tuple[str, str],
-    counter: str,
-) -> Spelling:
-    return Spelling(sign, re.compile(pattern, re.DOTALL), replacement, example, counter)
+def _period(match: re.Match[str]) -> str:
+    """Return a period with its bar, which has to be seen three times, or a long one twice: 2.718281828... has none."""
+    return rf"{match[1]}\overline{{{match[2] or match[3]}}}"
 
 
-SPELLINGS: tuple[Spelling, ...] = (
-    # Of all of an answer: escapes, decorations, choices with their values, labels of statements.
-    _row(
-        r"\\",
-        r"^(?=(?:[^\\]|\\\\)*$)(?=.*\\\\(?:[A-Za-z]{2}|[$%{}])).*",
-        _halved,
-        (r"\\begin{pmatrix}1\\\\2\\end{pmatrix}", r"\begin{pmatrix}1\\2\end{pmatrix}"),
-        r"\begin{pmatrix}1\\2\end{pmatrix}",
-    ),
-    _row(r"\\", r"\\\\(?=[A-Za-z]{2})", _single, (r"\\frac12 + \pi", r"\frac12 + \pi"), r"\begin{a}1\\cd\end{a}"),
-    # `\f` and `\t` of a string that was not escaped are a form feed and a tab, or lost as spaces at its edge.
-    _row(
-        "",
-        r"[\t\f]?(?<![A-Za-z\\])(rac(?=\s*\{)|ext(?=\s*\{)|(?:heta|imes)(?![A-Za-z]))",
-        _command,
-        ("rac{1}{2}", r"\frac{1}{2}"),
-        "ext(x)",
-    ),
-    _row(r"\\", r"^\s*\\\\\s*(?=[0-9])", "", (r"\\25", "25"), r"1\\25"),
-    _row(
-        "\\",
-        r"(?<![\s~])(?:\s|~|\\(?:checkmark|blacksquare|square|Box|qed)(?![A-Za-z])|\\(?:[hv]space|tag|label)\*?\s*\{[^{}]*\})++(?=[$.\s]*$)",
-        "",
-        (r"25 \checkmark", "25"),
-        r"\square + 25",
-    ),
-    _row("", r"^\s*(\*\*|__|[*`~])([^*_`~]+)\1\s*$", r"\2", ("~25~", "25"), "~p"),
-    _row(
-        "",
-        CHOICE,
-        r"\g<letter>",
-        ("C) 12", "C"),
-        "A:B",
-    ),
-    _row(
-        ")",
-        rf"^\s*{_LABEL}(?:(?:[\s,;、，]|and\b|和|\\text\s*\{{\s*and\s*\}})*{_LABEL})+[\s.]*$",
-        _labels,
-        ("(1)(3)", "1, 3"),
-        "(x)(y)",
-    ),
-    # Numbers.
-    _row("", r"^\s*(?:一共|总共|總共|共有|共)\s*(?=[0-9])", "", ("共18个", "18个"), "公共18"),
-    _row(
-        "",
-        r"(?<![0-9A-Za-z'_])[0-9]{1,3}(?:(?:'[0-9]{3}){2,}|(?:_[0-9]{3}){2,})(?![0-9'_])",
-        lambda match: re.sub("['_]", "", match[0]),
-        ("1'234'567", "1234567"),
-        "x_123",
-    ),
-    # A period seen three times, or a long one twice: the digits of e, 2.718281828..., are no period.
-    _row(
-        ".",
-        r"(?<![0-9.,])([0-9]*\.[0-9]*?)(?:([0-9]{1,5}?)\2{2,}|([0-9]{6,12}?)\3+)(?:\.\.\.|…|\\[lc]?dots)(?=[$}\s.]*$)",
-        lambda match: rf"{match[1]}\overline{{{match[2] or match[3]}}}",
-        ("0.333...", r"0.\overline{3}"),
-        "2.718281828...",
-    ),
-    _row("年", r"([0-9]{4})年([0-9]{1,2})月([0-9]{1,2})日", r"\1-\2-\3", ("2024年3月5日", "2024-3-5"), "3月5日"),
-    _row("10", r"(?<=[0-9]) ?[xX✕✖] ?(?=10\s*\^)", r" \\times ", ("1.5 x 10^3", r"1.5 \times 10^3"), "x 10"),
-    _row("+", r"\+/-|^\s*\+-(?=\s*[0-9])", r"\\pm ", ("+-7", r"\pm 7"), "x+-7"),
-    # Lost braces and stray signs, as tools leave them.
-    _row("\\", r"\\(begin|end|mbox)([a-z]+)", r"\\\1{\2}", (r"15\mboxcm^2", r"15\mbox{cm}^2"), r"\mbox{cm}"),
-    _row("*sqrt", r"(\\(?:pm|mp|frac)|[-+(=,])\*(?=sqrt\()", r"\1 ", (r"1\pm*sqrt(2)", r"1\pm sqrt(2)"), "2*sqrt(2)"),
-    _row(".", r"(?<=[A-Za-z}])\s*\.(?=\s*(?:\\right)?\s*[\])])", "", (r"(1,\sqrt{2}.]", r"(1,\sqrt{2}]"), "(1,2.)"),
-    # Signs and names of functions.
-    _row("**", r"\*\*", "^", ("2**10", "2^10"), "2*10"),
-    _row("!=", r"!=", r"\\neq ", ("x != 2", r"x \neq  2"), "n! = 6"),
-    _row(
-        "\\",
-        rf"\\(?:operatorname\*?|mathrm)\s*\{{\s*({'|'.join(_WORD_FUNCTIONS.split())})\s*\}}",
-        r"\\\1 ",
-        (r"\operatorname{sin} x", r"\sin  x"),
-        r"\operatorname{tg} x",
-    ),
-    _row("\\", _BOLD, _vector, (r"\mathbf{a} \times \mathbf{b}", r"\vec{a} \times \vec{b}"), r"\mathbf{a}"),
-    _row("\\", _ALL_TEXT, _without_text, (r"\text{5, 6}", "5, 6"), r"\text{five}"),
-    _row(
-        "",
-        rf"^[\s$]*[A-H](?:{_GAP}(?:[,;，、；]|and\b|和|\\text\s*\{{\s*and\s*\}}){_GAP}[A-H])+[\s.$]*$",
-        _chosen,
-        ("C, A and D", "ACD"),
-        "A, x",
-    ),
-    # Words and functions between formulas: they may be parts of the rows before.
-    _row(
-        "",
-        _OUTSIDE_OF_TEXT,
-        _outside_of_text,
-        ("5 million", r"5 \cdot 10^{6}"),
-        r"\text{5 million}",
-    ),
-    # What computer algebra prints.
-    _row("log", r"(?<![A-Za-z\\])log(2|10)\(", r"\\log_{\1}(", ("log2(8)", r"\log_{2}(8)"), "log(8)"),
-    _row("FiniteSet(", r"FiniteSet\(([^()]*)\)", r"\\{\1\\}", ("FiniteSet(1,2)", r"\{1,2\}"), "Set(1,2)"),
-    _row("Interval(", r"(?<![A-Za-z])Interval\(([^()]*)\)", r"[\1]", ("Interval(0, 1)", "[0, 1]"), "Interval"),
-    _row("Interval.open(", r"(?<![A-Za-z])Interval\.open\(", "(", ("Interval.open(0,1)", "(0,1)"), "Interval"),
-    _row("Union(", r"^\s*Union\((.*)\)\s*$", _union, ("Union([0,1],[2,3])", r"[0,1] \cup [2,3]"), "Union"),
-)  # fmt: skip
+def _display(match: re.Match[str]) -> str:
+    return match[2].replace("&", "")
+
+
+def _brackets(match: re.Match[str]) -> str:
+    """Return the names of brackets of a task that closes them, which are no sets."""
+    return rf"\text{{{' '.join(unicodedata.name(sign) for sign in match[0] if not sign.isspace())}}}"
+
+
+def _literal(match: re.Match[str]) -> str:
+    """Return a string of a program with visible spaces: they count there."""
+    return rf"\text{{{match[0].strip().replace(' ', '␣').replace(chr(34), chr(39))}}}"
+
+
+def _unquoted(match: re.Match[str]) -> str:
+    return re.sub("['\"]", "", match[1])
+
+
+def _molecule(match: re.Match[str]) -> str:
+    """Return a formula of chemistry with its numbers lowered and its charges raised."""
+    lowered = re.sub(
+        r"(?<=[A-Za-z)])([0-9]+)", lambda one: f"_{one[0]}" if len(one[0]) == 1 else f"_{{{one[0]}}}", match[1]
+    )
+    return re.sub(r"\^([0-9]?[+-])", r"^{\1}", lowered.replace("->", r"\rightarrow ")).replace("_{_", "_{")
+
+
+def _column(match: re.Match[str]) -> str:
+    return rf"\begin{{{match[1]}}}{match[2].replace('&', chr(92) * 2)}\end{{{match[1]}}}"
+
+
+def _rows(match: re.Match[str]) -> str:
+    rows = [row.replace(",", "&") for row in re.findall(r"\[([^\[\]]*)\]", match[1])]
+    return rf"\begin{{pmatrix}}{(chr(92) * 2).join(rows)}\end{{pmatrix}}"
+
+
+def _french(match: re.Match[str]) -> str:
+    return f"[{match[3]})" if match[3] else f"({match[1]}{']' if match[2] == ']' else ')'}"
+
+
+def _date(match: re.Match[str]) -> str:
+    """Return a full date by its numbers, and the day or the year of a month behind its English name."""
+    year, month, day = (
+        next(
+            (
+                match[f"{part}{i or ''}"]
+                for i in (0, 2, 3, 4, 5)
+                if f"{part}{i or ''}" in _DATE_PARTS and match[f"{part}{i or ''}"]
+            ),
+            "",
+        )
+        for part in "ymd"
+    )
+    number = int(month) if month.isdigit() else 1 + [name[:3] for name in _MONTHS].index(month[:3].capitalize())
+    return f"{year}-{number}-{int(day)}" if year and day else rf"\text{{{_MONTHS[number - 1]} {day or year}}}"
+
+
+def _scale(match: re.Match[str]) -> str:
+    return r"\cdot 10^{4}" if match[1] in "万萬" else r"\cdot 10^{8}"
+
+
+_DATE_PARTS = frozenset(("m", "d", "y", "d2", "m2", "y2", "m3", "y3", "m4", "d4", "y5", "m5"))
+_NAMES_OF_MONTHS = """
+January February March April May June July August September October November December
+"""
+_MONTHS = _NAMES_OF_MONTHS.split()
+_ELEMENTS = """
+H He Li Be B C N O F Ne Na Mg Al Si P S Cl Ar K Ca Sc Ti V Cr Mn Fe Co Ni Cu Zn Ga Ge As Se Br Kr Rb Sr Y Zr Nb Mo Tc Ru
+Rh Pd Ag Cd In Sn Sb Te I Xe Cs Ba La Ce Pr Nd Pm Sm Eu Gd Tb Dy Ho Er Tm Yb Lu Hf Ta W Re Os Ir Pt Au Hg Tl Pb Bi Po At
+Rn Fr Ra Ac Th Pa U Np Pu Am
+"""
+_PARTS = {
+    "LABEL": r"\((?:[0-9]{1,2}|[a-h]|[A-H]|[ivx]{1,4})\)",
+    "GAP": r"(?:\s|\\[ ,;:]|\\q?quad)*",
+    "FUNCTIONS": "|".join(_WORD_FUNCTIONS.split()),
+    "CHOICE": CHOICE,
+    "BOLD": _BOLD,
+    "OUTSIDE": _OUTSIDE_OF_TEXT,
+    "ELEMENT": f"(?:{'|'.join(sorted(_ELEMENTS.split(), key=len, reverse=True))})",
+    "MONTH": f"(?i:{'|'.join(f'{name[:3]}(?:{name[3:]})?' for name in _MONTHS)}|sept)",
+}
+
+
+def _row(line: str) -> Spelling:
+    sign, pattern, replacement, example, read_as, counter = line.split("\t")
+    for name, part in _PARTS.items():
+        pattern = pattern.replace(f"«{name}»", part)
+    function = globals().get(f"_{replacement[1:]}") if replacement.startswith("@") else None
+    return Spelling(sign, re.compile(pattern, re.DOTALL), function or replacement, (example, read_as), counter)
+
+
+_TABLE = files(__package__).joinpath("spellings.tsv").read_text("utf-8").splitlines()
+SPELLINGS = tuple(_row(line) for line in _TABLE if not line.startswith("# "))

@@ -33,6 +33,7 @@ _SET_SIGNS = (r"\cup", r"\cap", r"\setminus", r"\\")
 _SETS = frozenset(("(", "[", r"\{", r"\mathbb", r"\emptyset"))
 _SIGNS = (r"\pm", r"\mp")
 _PI = Constant("pi")
+_COORDINATES = frozenset("xyz")
 
 
 class Element(NamedTuple):
@@ -110,7 +111,11 @@ class _Reader:
 
     def equation(self, sides: list[Tokens]) -> Element:
         label = label_of(sides[0])
-        if label is not None and not holds_label(label, sides[1:]) and not self.is_name(label, sides[1:]):
+        if (
+            label is not None
+            and not holds_label(label, sides[1:])
+            and not (self.is_name(label, sides[1:]) or self.is_curve(label, sides[1:]))
+        ):
             if label.startswith("("):
                 _check_tuple(label, sides[-1])
             values = [self.value(side) for side in sides[1:]]
@@ -138,6 +143,10 @@ class _Reader:
             and label_of(sides[0]) is not None
             and (len(names_in(tree := self.parse(sides[0]))) == 1 or is_segment(tree))
         )
+
+    def is_curve(self, label: str, sides: list[Tokens]) -> bool:
+        """Whether an equation relates coordinates, as `y = 2x + 3` does, which is `2x - y + 3 = 0`."""
+        return len(sides) == 1 and label in _COORDINATES and not _COORDINATES.isdisjoint(map(_text_of, sides[0]))
 
     def inequality(self, trees: list[Tree], operators: list[str]) -> Element:
         names = frozenset().union(*map(names_in, trees))
@@ -302,6 +311,10 @@ class _Reader:
         if len(cells[0]) == 1:
             return Element(tuple_key("(", (key for row in cells for key in row), ")"))
         return Element(tuple_key("M[", (tuple_key("(", row, ")") for row in cells), "]"))
+
+
+def _text_of(token: Token) -> str:
+    return token.text if token.kind == "name" else ""
 
 
 def number_element(value: Number) -> Element:

@@ -32,7 +32,7 @@ class Language(NamedTuple):
 
 _TABLE = r"""
 en; answers?|correct\s+(?:options?|choices?|solutions?|statements?)|right\s+(?:options?|choices?)|best\s+(?:options?|choices?)|final\s+(?:options?|choices?); ; is|are|equals|becomes|(?:comes|works|turns) (?:out )?(?:to|at)(?: be)?|(?:should|would|must|will|might|can only|to|ha[sd] to|have to) be; (?:final |correct )?(?:result|value|solution|conclusion|total|output|final)|ans\.?; so|thus|hence|therefore|consequently|finally|overall|altogether|in total|(?:in|to) conclu(?:sion|de)|∴|\$?\\therefore; ; that|equal to|found to be|given by|as follows|a total of|approximately|approx\.?|ca\.?|circa|roughly|about|around|the (?:value|number|total|sum)(?: of)?|option|choice|letter
-zh; 答案|答(?=\s*:)|选择?(?=\s*(?:项\s*)?[A-J0-9])|正确的?选项|正确的?答案|正确的?说法|正确的?|选项; ; 应?该?[是为选]; 结果|结论|解|总[数计]|共计|即; 因此|所以|故|于是|综上所述; ; 选择?项?|本题选
+zh; 答案|答(?=\s*:)|选择?(?=\s*(?:项\s*)?[A-J0-9])|正确的?选项|正确的?答案|正确的?说法|正确的?|对的|选项; ; 应?该?[是为选]; 结果|结论|解|总[数计]|共计|即; 因此|所以|故|于是|综上所述; 选?项; 选择?项?|本题选
 ja; 答え|正解|答(?=\s*[:は]); ; は|が; 結果|合計|結論; したがって|よって|ゆえに|だから; です|である|だ|になります
 ko; 정답|답변|답; ; 은|는|이|가; 결과|합계|총; 따라서|그러므로|그래서; 입니다|이다|이에요|예요|이므로
 es; respuestas?; final|correcta; es|son|sería; resultado|solución|total; por (?:lo )?tanto|entonces|así que|luego|en total; ; la|el|opción|la opción

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from outcome_rl.outcomes.extraction import announcements as words
-from outcome_rl.outcomes.extraction.answer import answer_at, bare, last_match
+from outcome_rl.outcomes.extraction.answer import DIGIT, answer_at, bare, last_match
 from outcome_rl.outcomes.extraction.statement import changed_behind, said
 from outcome_rl.outcomes.outcome import Outcome
 
@@ -14,6 +14,7 @@ _CHECKED = "correct|right|verified|confirmed|valid|reasonable"
 _TAKEN_BACK = re.compile(rf"(?i)not\s+(?:(?:equal to\s+)?[-+(]?[0-9$\\]|(?:what|{_CHECKED})\b)|(?:wrong|incorrect)\b")
 # It says nothing new, or continues in words ("the answer is consistent with the problem statement"). More than three
 # words without a digit are a list of words, if they stand in brackets, between commas, or hold no word of grammar.
+_CHECK = re.compile(rf"(?i){_CHECKED}")
 _PROSE = re.compile(rf"(?is)(?:{_CHECKED}|not|null|none given|.{{101,}})")
 _GRAMMAR = re.compile(
     r"(?i)\b(?:the|an?|is|are|was|were|be|been|of|to|in|on|at|with|that|this|it|we|you|they|he|she|by|as|from|has|have|had|will"
@@ -39,6 +40,7 @@ def phrase(text: str) -> Outcome | None:
     A later one that says nothing new, `the answer is correct` or cut off, is ignored, and `the answer is not 7` cancels
     those before it.
     """
+    checked = None
     for start, end, is_english in islice(_announced(text), 4):  # each costs a search for its end
         if end:  # `C is the answer`
             return answer_at(text, start, end, "phrase")
@@ -46,6 +48,9 @@ def phrase(text: str) -> Outcome | None:
             break
         if (answer := said(text, start, is_english)) and not _is_prose(answer.text):
             return answer
+        checked = checked or (answer if answer and _CHECK.fullmatch(answer.text) else None)
+    else:
+        return None if checked and DIGIT.search(text, 0, checked.start) else checked  # `So the argument is valid.`
     return None
 
 

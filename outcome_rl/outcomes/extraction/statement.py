@@ -152,7 +152,7 @@ def _end_of_unit(text: str, at: int, end: int) -> int:
     """Return where the known unit behind a number ends, such as `miles per hour`; `at` without one."""
     found = _WORDS_BEHIND.match(text, at, end)
     words = found[0].rstrip(".") if found else ""
-    while words.strip():
+    while words.strip() and not words.startswith((" per ", "/")):
         stop = at + len(words)
         if readings_of(words) and (len(words.strip()) > 1 or not text[stop:end].strip(" .")):
             return stop
