@@ -74,6 +74,7 @@ class Scored:
         | `outcomes/unresolved` | responses whose comparison or function failed, timed out or did not start |
         | `exploration/bonus_mean` | bonus times coefficient, mean over responses |
         | `exploration/bonus_abs_mean` | its absolute value, mean over responses |
+        | `exploration/negative_groups` | groups with a reward below 0 / groups |
         | `exploration/gated_groups` | groups that the curriculum gate leaves out / groups, with a gate |
         | `exploration/new_outcome_rate` | responses whose answer was never sampled before this batch / responses |
         | `exploration/samples` | responses counted so far |
@@ -88,6 +89,7 @@ class Scored:
         host = self.host
         columns = (host.correct, host.keys, host.counts, host.bonuses.double(), host.groups, host.successes)
         correct, keys, counts, bonuses, groups, successes = (column.numpy() for column in columns)
+        negative = (host.rewards < 0).numpy()
         answered = keys != NO_ANSWER
         _, first, group_index, sizes = np.unique(groups, return_index=True, return_inverse=True, return_counts=True)
         group_of_answer = np.unique(np.stack([group_index, keys])[:, answered], axis=1)[0]
@@ -98,6 +100,7 @@ class Scored:
             "exploration/bonus_mean": bonuses,
             "exploration/bonus_abs_mean": abs(bonuses),
             "exploration/new_outcome_rate": answered & (counts == 0),
+            "exploration/negative_groups": np.bincount(group_index, negative, len(sizes)) > 0,
         }
         if host.gated is not None:
             values["exploration/gated_groups"] = host.gated.numpy()[first]

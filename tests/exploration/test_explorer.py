@@ -47,7 +47,7 @@ def by_hand(rows: list[tuple[int, int, int, float]], counts: Counter[tuple[int, 
 def test_advantages_bonuses_and_history_follow_the_formulas(steps: list[Any], bonus: str) -> None:
     """Groups of unequal size, questions in several groups, and steps that are scored, or only counted."""
     names = [] if bonus == "none" else bonus.split("+")
-    method = Method("grpo", dict(zip(names, [0.2, 0.5], strict=False)), 1, -1)
+    method = Method("grpo", dict(zip(names, [0.2, 0.5], strict=False)), 1)
     explorer = Explorer(**method.settings)
     explorer.count([], [], [])  # nothing was filtered out
     counts: Counter[tuple[int, int]] = Counter()
@@ -263,6 +263,7 @@ EXPECTED = {
     # ucb with c = 0.5, nothing seen before but answer 5 of b, once: nine answers, one of them with N = 1.
     "exploration/bonus_mean": 0.5 * 9 / 12,
     "exploration/bonus_abs_mean": 0.5 * 9 / 12,
+    "exploration/negative_groups": 0.0,
     "exploration/new_outcome_rate": 8 / 12,
     "exploration/samples": 14,
     "exploration/questions": 4,

@@ -142,7 +142,7 @@ REWARD = "def length(response, example):\n    return -float(len(response)) - 0.0
 def test_the_users_reward_shapes_advantages_and_leaves_outcomes_alone(small_config: MakeConfig, tmp_path: Path) -> None:
     (tmp_path / "rewards.py").write_text(REWARD)
     own = (f"reward.function={tmp_path / 'rewards.py'}:length", "trainer.total_training_steps=1", "rollout.n=8")
-    own += ("exploration.adv_estimator=grpo",)  # maxrl takes no negative rewards
+    own += ("exploration.adv_estimator=grpo",)
     config = small_config(tmp_path, *own)
     trainer = Trainer(open_parts(plan(config)))
     try:

@@ -42,7 +42,7 @@ def rloo(group: Group) -> Numbers:
 
 
 def maxrl(group: Group) -> Numbers:
-    return (group.rewards - np.mean(group.rewards)) / (np.mean(group.rewards) + EPS)
+    return (group.rewards - np.mean(group.rewards)) / (np.mean(group.rewards) - min(*group.rewards, 0) + EPS)
 
 
 def pass_at_k(group: Group, k: int) -> Numbers:
@@ -195,7 +195,6 @@ class Method(NamedTuple):
     adv_estimator: str
     signals: dict[str, float]  # bonus -> coefficient
     least: int  # samples of a group
-    sign: int  # 0: no negative rewards
 
     def advantages(self, group: Group) -> Numbers:
         name, _, numbers = self.adv_estimator.partition("(")
@@ -220,7 +219,6 @@ def random_method(name: str, draw: np.random.Generator) -> Method:
         f"{name}({', '.join(f'{number}={value!r}' for number, value in numbers.items())})",
         dict(zip(chosen, draw.uniform(0, 2, len(chosen)).tolist(), strict=True)),
         numbers["k"] if name in ("pass_at_k", "pkpo") else 1,
-        0 if name == "maxrl" else -1,
     )
 
 
@@ -230,7 +228,7 @@ def random_batch(method: Method, draw: np.random.Generator) -> list[tuple[int, d
     Several answers are correct, and rewards differ from correctness.
     """
     groups, n = [], draw.integers(method.least, 9)
-    extra = draw.choice([0.0, 0.1, 0.5 * method.sign])
+    extra = draw.choice([0.0, 0.1, -0.5])
     for _ in range(draw.integers(1, 5)):
         keys = draw.integers(0, 6, n)
         correct = (keys >= 1) & (keys <= draw.integers(0, 6))

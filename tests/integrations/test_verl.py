@@ -131,7 +131,6 @@ def test_wrong_settings_stop_the_trainer_before_it_makes_workers(tmp_path: Path,
     ("overrides", "named", "fix"),
     [
         ("actor_rollout_ref.actor.policy_loss.loss_mode=geo_mean", "loss_mode=geo_mean", "answer_mask_mode=none"),
-        ("algorithm.use_kl_in_reward=true", "adv_estimator=maxrl, the default, .*use_kl_in_reward", "bonus=batch"),
         (EXPLORE + "outcome=given", "outcome=given needs keys", None),
         (EXPLORE + "adv_estimator='pkpo(k=99)'", "k of adv_estimator 'pkpo' must be at most", None),
         ("algorithm.adv_estimator=grpo", "adv_estimator=grpo does not read it", None),

@@ -131,8 +131,7 @@ def test_a_penalty_in_the_reward_makes_no_answer_correct(make: Make, queue: Queu
     seen = []
     for penalty in ("false", "true"):
         function = [] if golds else [EXPLORE + "outcome=outcome_functions:last_word"]
-        settings = (EXPLORE + "bonus=batch", EXPLORE + "answer_mask_mode=none")  # maxrl takes no negative rewards
-        trainer = make(*settings, f"algorithm.use_kl_in_reward={penalty}", *function)
+        trainer = make(EXPLORE + "answer_mask_mode=none", f"algorithm.use_kl_in_reward={penalty}", *function)
         trainer.kl_ctrl_in_reward = get_kl_controller(trainer.config.algorithm.kl_ctrl)
         batch = both_groups(queue, trainer)
         for i, key in enumerate(batch.keys):

@@ -144,7 +144,7 @@ def group_advantages(
     Raises:
         TypeError, ValueError: an argument has the wrong type, dtype, shape, device or range. Rewards that are not
             finite raise on the CPU; on a GPU they make the advantages of their group NaN, because checking them would
-            synchronise. So do negative rewards under `maxrl`.
+            synchronise.
         MemoryError: the table cannot grow.
 
     A call that raises counts nothing.
@@ -203,8 +203,6 @@ def check_results(rule: GroupRule, advantages: Tensor, bonuses: Tensor) -> None:
     """
     if rule.may_refuse:
         fix = "Its function must be finite for finite rewards"
-        if rule.adv_estimator == "maxrl":
-            fix = "maxrl takes no negative rewards; raise yours, or choose another adv_estimator"
         _check_finite(advantages, f"the result of adv_estimator={rule.adv_estimator!r}", fix)
         fix = "Its function must be finite for all counts, also of zero"
         _check_finite(bonuses, f"the result of bonus={rule.bonus!r}", fix)

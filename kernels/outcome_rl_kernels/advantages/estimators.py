@@ -5,7 +5,7 @@
 | `grpo`           | (r_i - mean(r)) / (std(r) + eps)                                          | 2402.03300      |
 | `dr_grpo`        | r_i - mean(r)                                                             | 2503.20783      |
 | `rloo`           | r_i - mean of the other samples' r                                        | 2402.14740      |
-| `maxrl`          | (r_i - mean(r)) / (mean(r) + eps)                                         | 2602.02710      |
+| `maxrl`          | (r_i - mean(r)) / (mean(r) - min(r, 0) + eps)                             | 2602.02710      |
 | `pass_at_k`      | correct: (1 - p) / s; wrong: (1 - p - q) / s                              | 2508.10751      |
 | `pkpo`           | 1 / C(n, k) sum over sets I of k samples with i: max r(I) - max r(I less i) | 2505.15201      |
 | `majority`       | `grpo` of [a_i is the most frequent answer of the group]                  | 2504.16084 (TTRL) |
@@ -148,10 +148,12 @@ def rloo(groups: Groups) -> Tensor:
 
 @register_adv_estimator("maxrl")
 def maxrl(groups: Groups) -> Tensor:
-    """Return NaN for a group with a negative reward: its mean is not a rate of success."""
-    negative_B1 = (groups.rewards < 0).any(dim=1, keepdim=True)
-    scaled_Bn = dr_grpo(groups) / (_mean(groups.rewards) + _eps(groups))
-    return scaled_Bn.masked_fill(negative_B1, math.nan)
+    """Divide by the mean above 0, or above the lowest reward of a group with negative ones.
+
+    Rewards of -1 and 1 then have the advantages of 0 and 1, and every advantage lies between -1 and n - 1.
+    """
+    lowest_B1 = groups.rewards.amin(dim=1, keepdim=True).clamp(max=0)
+    return dr_grpo(groups) / (_mean(groups.rewards) - lowest_B1 + _eps(groups))
 
 
 @register_adv_estimator("pass_at_k", needs=("correct",))

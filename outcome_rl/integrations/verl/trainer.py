@@ -81,12 +81,6 @@ def read_settings(config: Any) -> tuple[ExplorationConfig, str]:
     check_mask_mode(settings.answer_mask_mode, "verl")
     if settings.outcome == "given":
         raise ValueError(f"{SETTINGS}.outcome=given needs keys, which verl does not pass; give an outcome function")
-    if settings.adv_estimator == "maxrl" and config.algorithm.get("use_kl_in_reward"):
-        raise ValueError(
-            f"{SETTINGS}.adv_estimator=maxrl, the default, cannot be combined with algorithm.use_kl_in_reward=true: it "
-            "takes no negative rewards, and the penalty makes some. Set use_kl_in_reward=false and "
-            f"actor_rollout_ref.actor.use_kl_loss=true, or {SETTINGS}.adv_estimator=grpo"
-        )
     check_group_size(settings.rule().estimator, config.actor_rollout_ref.rollout.n)
     loss = OmegaConf.select(config, "actor_rollout_ref.actor.policy_loss.loss_mode")
     if loss == "geo_mean" and settings.answer_mask_mode != "none":

@@ -116,20 +116,33 @@ def test_what_is_no_estimator(text: str, match: str) -> None:
         parse_adv_estimator(text)
 
 
-@pytest.mark.parametrize(
-    ("estimator", "match"),
-    [
-        ("pass_at_k(k=3)", "k of adv_estimator 'pass_at_k' must be at most n=2"),
-        ("maxrl", "maxrl takes no negative rewards"),
-    ],
-)
-def test_refused_calls_count_nothing(estimator: str, match: str) -> None:
-    counts = OutcomeCounts()
-    with pytest.raises(ValueError, match=match):
+def test_a_refused_call_counts_nothing() -> None:
+    counts, estimator = OutcomeCounts(), "pass_at_k(k=3)"
+    with pytest.raises(ValueError, match="k of adv_estimator 'pass_at_k' must be at most n=2"):
         group_advantages(
             torch.tensor([[1.0, -1.0]]), torch.tensor([7]), torch.tensor([[1, 2]]), counts, adv_estimator=estimator
         )
     assert len(counts) == 0
+
+
+@given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=2, max_size=9))
+def test_no_finite_reward_ends_a_run(rewards: list[float]) -> None:
+    rewards_1n, keys = torch.tensor([rewards]), torch.tensor([[1, 2] * 5])[:, : len(rewards)]
+    for name in ADV_ESTIMATORS:
+        arguments = "(k=2)" if name in ("pass_at_k", "pkpo", "bbg") else ""
+        found = group_advantages(
+            rewards_1n, torch.tensor([7]), keys, OutcomeCounts(), adv_estimator=name + arguments, bonus="none"
+        )
+        assert found.advantages.isfinite().all(), name
+
+
+@given(st.lists(st.floats(-2, 2, width=32), min_size=2, max_size=9))
+def test_maxrl_is_bounded_and_blind_to_the_levels_of_two_rewards(rewards: list[float]) -> None:
+    advantages = estimate("maxrl", rewards)
+    assert min(advantages) >= -1 - 1e-5
+    assert max(advantages) <= (len(rewards) - 1) * (1 + 1e-5)
+    wins = [float(reward > 0) for reward in rewards]
+    assert estimate("maxrl", [2 * win - 1 for win in wins]) == pytest.approx(estimate("maxrl", wins), abs=1e-4)  # eps
 
 
 @pytest.mark.parametrize("estimator", ["beta_bernoulli", "meds"])
