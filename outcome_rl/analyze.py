@@ -132,11 +132,16 @@ def analyze_file(
     questions = file.questions
     if examples is not None:
         questions = [replace(question, example=examples[question.question_id]) for question in questions]
-    judged = not matcher.needs_gold or any(question.gold is not None for question in questions)
     with closing(matcher):
         outcomes, found = classify_samples(matcher, questions, progress)
-    unscored, doubtful_golds, rule = dict(found.bad_golds), dict(found.doubtful_golds), matcher.rule
-    labelled = any(label is not None for question in questions for label in question.labels)
+    missing = float(np.mean(np.concatenate([keys for keys, _ in outcomes]) == NO_ANSWER))
+    has_answers = missing <= 0.5 or matcher.reads != "answers" or examples is not None
+    labels = [label for question in questions for label in question.labels]
+    labelled = any(label is not None for label in labels)
+    judged = not matcher.needs_gold or any(question.gold is not None for question in questions)
+    # Golds say nothing of samples without an answer: labels do, where there are some, and otherwise nothing.
+    judged = judged and (has_answers or (missing < 1 and None in labels))
+    unscored, doubtful_golds = (dict(one) if judged else {} for one in (found.bad_golds, found.doubtful_golds))
     if judged and matcher.needs_gold:
         unscored |= {one.question_id: "the file has no gold answer for it" for one in questions if one.gold is None}
     elif labelled and not judged:
@@ -152,12 +157,12 @@ def analyze_file(
         )
     by_question = [_question_report(*one) for one in scored]
     summary, remarks = _summary(scored), [*file.remarks]
-    has_answers = summary["no_answer_rate"] <= 0.5 or matcher.reads != "answers" or examples is not None
     if not has_answers:
         summary["diff_at_k"] = {}
+        unused = " and golds" * (not judged and any(one.gold is not None for one in questions))
         remarks.append(
-            f"{summary['no_answer_rate']:.1%} of the samples have no mathematical answer, so diff@k and the majority "
-            "are left out; --outcome MODULE:FUNCTION reads code, labels or free text"
+            f"{missing:.1%} of the samples have no mathematical answer, so diff@k, the majority{unused} are left out; "
+            "--outcome MODULE:FUNCTION reads code, labels or free text"
         )
     disagreements = _disagreements(scored) if judged else []
     by_kind: Counter[str] = Counter()
@@ -172,7 +177,7 @@ def analyze_file(
             majority_share=_mean([one["majority_samples"] / one["samples"] for one in by_question if has_answers]),
             majority_correct=_mean([one["majority_correct"] for one in by_question if has_answers]),
             remarks=remarks,
-            outcome_rule=rule,
+            outcome_rule=matcher.rule,
             labelled=num_labelled,
             agreeing=num_labelled - by_kind.total(),
             disagreements_by_kind=dict(by_kind.most_common()),

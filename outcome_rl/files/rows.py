@@ -37,6 +37,7 @@ _WRAPPERS = (
     *("results", "rows", "data", "examples", "outputs", "samples", "request_states", "records", "instances"),
     *("predictions", "details", "eval"),
 )
+_USUAL = (*ID_COLUMNS, *ANSWER_COLUMNS, *PROMPT_COLUMNS, "prediction", "response", "output", "completion", "samples")
 _BOM = b"\xef\xbb\xbf"
 _MISSING = object()
 
@@ -211,7 +212,8 @@ def rows_of(value: Any) -> list[Any]:
     """Return the rows in a JSON value, none if it is a row.
 
     These are the items of a list, the rows that a field such as `results` holds, maybe in a struct, a table of
-    `columns` and `data`, a map from ids to rows or to lists of samples, and a map from names to columns.
+    `columns` and `data`, a map from ids to rows or to lists of samples, and a map from names to columns, which are
+    lists, or maps from ids as pandas writes them.
     """
     if isinstance(value, list):
         lists = bool(value) and all(isinstance(one, list) for one in value)
@@ -226,11 +228,26 @@ def rows_of(value: Any) -> list[Any]:
         if rows and all(isinstance(row, dict) for row in rows):
             return rows
     first, *rest = value.values() or [{}]
+    if maps := _columns_by_id(value):
+        return maps
     if rest and all(isinstance(one, list) for one in value.values()):
         return [{"id": key, "samples": samples} for key, samples in value.items()]
     if rest and all(isinstance(one, dict) and 2 * len(one.keys() & first.keys()) > len(one) for one in value.values()):
         return [{"id": key, **row} for key, row in value.items()]
     return []
+
+
+def _columns_by_id(value: dict[str, Any]) -> list[Any]:
+    """Return the rows of a struct of columns, which map the same ids to values; none if there are no two of them.
+
+    A map from ids to rows looks alike; there are more ids than fields, and fields have usual names.
+    """
+    maps = {name: one for name, one in value.items() if isinstance(one, dict) and len(one) > 1}
+    first = next(iter(maps.values()), {})
+    maps = {name: one for name, one in maps.items() if one.keys() == first.keys()}
+    if len(maps) < 2 or len(first) <= len(maps) or {*_USUAL} & first.keys():
+        return []
+    return [{"id": key, **{name: one[key] for name, one in maps.items()}} for key in first]
 
 
 def _columns(value: dict[str, Any]) -> list[Any]:

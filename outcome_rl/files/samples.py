@@ -199,12 +199,9 @@ class _Reader:
         missing = sum(answer is None for one in self.questions.values() for answer in one.answers)
         if self.from_text or 2 * missing <= samples:
             return False
-        words = (Tag.WORDS, Tag.UNREAD)
-        read = sum(
-            text == self.questions[id_].gold or not canonical_text(text).startswith(words)
-            for (id_, _), text in self._short.items()
-        )
-        return 2 * read > missing
+        words, golds = (Tag.WORDS, Tag.UNREAD), {canonical_text(one.gold or "") for one in self.questions.values()}
+        read = map(canonical_text, self._short.values())
+        return 2 * sum(text in golds or not text.startswith(words) for text in read) > missing
 
     def _find(self, role: str, row: Mapping[str, Any], tool: str, where: str) -> tuple[str, Any] | None:
         """Return the name of a role's field in a row, and its value; None where it has none."""

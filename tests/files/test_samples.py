@@ -129,6 +129,14 @@ LAYOUTS = {
     "lists of samples": Layout(lambda q: [texts for _, _, texts, _ in q], knows=False),
     "columns and data": Layout(lambda q: {"columns": [*rows(q)[0]], "data": [[*row.values()] for row in rows(q)]}),
     "columns": Layout(lambda q: {name: [row[name] for row in rows(q)] for name in rows(q)[0]}),
+    "columns by id": Layout(
+        lambda q: {
+            "pass_at_1": 43.75,
+            "raw": {id_: texts for id_, _, texts, _ in q},
+            "graded": {id_: labels for id_, _, _, labels in q},
+        },
+        fields=Fields(samples="raw", reward="graded"),
+    ),
     "a dot into a list": Layout(
         lambda q: [{"qid": id_, "tries": [{"out": text} for text in texts], "gt": gold} for id_, gold, texts, _ in q],
         fields=Fields(samples="tries.out"),
@@ -321,6 +329,8 @@ def test_bare_answers_are_answers_where_most_samples_are(tmp_path: Path) -> None
     report = analyze_file(write(tmp_path / "bare.jsonl", bare)).report
     assert (report["pass_at_k"]["1"], report["no_answer_rate"]) == (pytest.approx(2 / 3), 0)
     assert analyze_file(tmp_path / "bare.jsonl", from_text=True).report["no_answer_rate"] > 0.5
+    words = [{"id": i, "gold": gold, "output": text} for i, (gold, text) in enumerate([(" No", "No."), (" Yes", "No")])]
+    assert analyze_file(write(tmp_path / "words.jsonl", words)).report["pass_at_k"] == {"1": 0.5}
     named = [{"id": 1, "gold": "Paris", "answer": "Paris"}, {"id": 2, "gold": "Oslo", "answer": "Rome"}]
     report = analyze_file(write(tmp_path / "named.jsonl", named), fields=Fields(samples="answer")).report
     assert (report["pass_at_k"]["1"], report["no_answer_rate"]) == (0.5, 0)
@@ -336,6 +346,10 @@ def test_where_most_samples_have_no_answer_what_needs_answers_is_left_out(
     assert "distinct" not in printed
     report = analyze_file(tmp_path / "free.jsonl").report
     assert report["pass_at_k"] == {"1": 0.5, "2": 1.0}
+    free = [row | {"gold": "Molecules scatter blue light more"} for row in free]
+    assert analyze_file(write(tmp_path / "golds.jsonl", free)).report["pass_at_k"] == {"1": 0.5, "2": 1.0}
+    free = [row | {"score": [None, None]} for row in free]
+    assert analyze_file(write(tmp_path / "unknown.jsonl", free)).report["pass_at_k"] == {}
     assert (report["diff_at_k"], report["majority_share"], report["majority_correct"]) == ({}, None, None)
 
 
