@@ -165,7 +165,10 @@ def stable_id(id_key: str, row: Mapping[str, Any], prompt: Any, *, place: str, h
             f"id_key must name a stable id in {place}, since with images, videos or audio a question is more than its "
             "prompt"
         )
-    return question_id(prompt)
+    try:
+        return question_id(prompt)
+    except TypeError as error:  # an image in it
+        raise TypeError(f"{error}. id_key must name a stable id in {place}") from error
 
 
 def golds_of_all(explorer: Explorer, values: Sequence[Any], name: str, prompts: Sequence[Any]) -> list[str] | None:

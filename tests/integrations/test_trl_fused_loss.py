@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+import vision_model
 from peft import LoraConfig
 from transformers import (
     AutoModelForCausalLM,
@@ -12,8 +13,6 @@ from transformers import (
     CohereConfig,
     Gemma2Config,
     PhiConfig,
-    Qwen2VLConfig,
-    Qwen2VLForConditionalGeneration,
     Qwen3MoeConfig,
 )
 from trl import GRPOTrainer
@@ -336,27 +335,19 @@ def test_ratios_of_tokens_do_not_multiply_losses_of_sequences(
 def test_images_reach_the_model(policy: Path, tmp_path: Path) -> None:
     """A tiny Qwen2-VL, an image in each prompt: the loss is that of TRL's forward pass, and without the image another.
 
-    A trainer on text computes it, because a processor of images would need torchvision.
+    A trainer on text computes it.
     """
-    torch.manual_seed(0)
-    text = SMALL | {"vocab_size": 110, "rope_scaling": {"type": "mrope", "mrope_section": [1, 1, 2]}}
-    vision = {"depth": 1, "embed_dim": 16, "hidden_size": 16, "num_heads": 2, "patch_size": 2}
-    image, start, end = 107, 108, 109
-    config = Qwen2VLConfig(text_config=text, vision_config=vision, image_token_id=image, vision_start_token_id=start)
-    model = Qwen2VLForConditionalGeneration(config)
-    trainer = make_trainer(policy, tmp_path, fused_loss=True, beta=0.0)
-    completion = generate(trainer, 0, 1, 2)
-    count, prompt = len(completion["completion_ids"]), [5, start, *[image] * 4, end, 6]
+    model, trainer = vision_model.make_model(), make_trainer(policy, tmp_path, fused_loss=True, beta=0.0)
+    completion, prompt = generate(trainer, 0, 1, 2), vision_model.PROMPT
+    count, width = completion["completion_ids"].shape
+    is_image = [token == vision_model.IMAGE for token in prompt]
     inputs = completion | {
         "prompt_ids": torch.tensor([prompt] * count),
         "prompt_mask": torch.ones(count, len(prompt), dtype=torch.int64),
-        "pixel_values": torch.randn(count * 16, 3 * 2 * 2 * 2),
-        "image_grid_thw": torch.tensor([[1, 4, 4]] * count),
+        **vision_model.images(count),
         "num_images": [1] * count,
-        "old_per_token_logps": torch.full(completion["completion_ids"].shape, -4.7),  # about log(1 / 110)
-        "mm_token_type_ids": torch.tensor(
-            [[0, 0, *[1] * 4, 0, 0, *[0] * completion["completion_ids"].shape[1]]] * count
-        ),
+        "old_per_token_logps": torch.full((count, width), -4.7),  # about log(1 / 110)
+        "mm_token_type_ids": torch.tensor([[*map(int, is_image), *[0] * width]] * count),
     }
     trainer.current_gradient_accumulation_steps = 1
     add_fused_lm_head(model, temperature=trainer.temperature, outputs=("log_probs", "entropy"))

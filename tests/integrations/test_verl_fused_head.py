@@ -10,7 +10,8 @@ from types import ModuleType
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+import vision_model
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen2VLForConditionalGeneration
 from verl import models
 from verl.models.transformers.monkey_patch import patch_forward_with_backends
 from verl.utils.config import omega_conf_to_dataclass
@@ -88,3 +89,21 @@ def test_fused_log_probabilities_and_entropies_are_those_of_logits(backend: str)
     gradients, expected = ([parameter.grad for parameter in model.parameters()] for model in (fused, plain))
     torch.testing.assert_close(gradients, expected, rtol=1e-4, atol=1e-6)
     assert gradients[-1].abs().sum() > 0
+
+
+class Vision(Qwen2VLForConditionalGeneration):
+    """Likewise."""
+
+
+@pytest.mark.usefixtures("_replaced")
+@pytest.mark.parametrize("backend", ["triton", "torch"])
+def test_those_of_a_vision_model_too(backend: str) -> None:
+    ids = torch.tensor([[*vision_model.PROMPT, 9, 7, 8, 2]] * 2)
+    fused, plain = (vision_model.make_model(kind) for kind in (Vision, Qwen2VLForConditionalGeneration))
+    patch_forward_with_backends(fused, use_fused_kernels=True, fused_kernels_backend=backend)
+    inputs = vision_model.images(2) | {"input_ids": ids, "position_ids": torch.arange(ids.shape[1]).expand(4, 2, -1)}
+    ours = fused(**inputs, temperature=TEMPERATURE).log_probs.view(ids.shape)
+    theirs = logprobs_from_logits(plain(**inputs).logits / TEMPERATURE, ids.roll(-1, 1))
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+    ours.sum().backward()
+    assert fused.model.visual.patch_embed.proj.weight.grad.abs().max() > 0

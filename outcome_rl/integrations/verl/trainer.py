@@ -20,7 +20,7 @@ from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.exploration.scored import Scored
 from outcome_rl.exploration.traces import sample_table, trace
-from outcome_rl.files.rows import find, id_of_row, id_source
+from outcome_rl.files.rows import find, id_source
 from outcome_rl.integrations.adapter import (
     answer_mask,
     check_mask_mode,
@@ -28,13 +28,13 @@ from outcome_rl.integrations.adapter import (
     means,
     outcome_turn,
     score,
+    stable_id,
     validation,
 )
 from outcome_rl.integrations.verl import ADV_ESTIMATOR, SETTINGS
 from outcome_rl.integrations.verl.algorithms import batch_in_hand
 from outcome_rl.outcomes.answer_mask import decode_completion
 from outcome_rl.outcomes.batch import Batch
-from outcome_rl.questions import question_id as question_id_of
 from outcome_rl.sampler.stale import SamplerCheck
 from outcome_rl.version import __version__
 from outcome_rl_kernels.advantages.estimators import check_group_size
@@ -336,18 +336,9 @@ def _plain(value: Any) -> Any:
 
 
 def question_id(row: Mapping[str, Any], id_key: str) -> str:
-    """Return a stable id of a row's question: data source and `id_key`, or the hash of its prompt.
-
-    Raises:
-        ValueError: the row has no such key, or neither text nor a number there.
-        TypeError: the prompt holds something other than text, such as an image.
-    """
-    if not id_key:
-        try:
-            return question_id_of(row["raw_prompt"])
-        except TypeError as error:
-            raise TypeError(f"{error}, and set {SETTINGS}.id_key, for example to extra_info.index") from error
-    return id_of_row(row, [id_key], "a row of the data", f"Name another entry by {SETTINGS}.id_key")[0]
+    """Return a stable id of a row's question: data source and `id_key`, or the hash of its prompt."""
+    place = f"a row of the data, by {SETTINGS}.id_key, for example extra_info.index"
+    return stable_id(id_key, row, row["raw_prompt"], place=place, has_media=False)
 
 
 def gold_answer(row: Mapping[str, Any]) -> str | None:
