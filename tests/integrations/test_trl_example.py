@@ -18,7 +18,7 @@ def test_trl_grpo(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr
     start, *steps, last = done.stdout.splitlines()
-    assert re.search("bonus=batch .* the column 'answer'$", start), start
+    assert re.search("bonus batch .* the column 'answer'$", start), start
     assert [line.split(":")[0] for line in steps] == ["step 1", "step 2"]
     counted = re.fullmatch(r"(\d+) outcomes of 32 questions counted, (\d+) solved", last)
     assert counted is not None, last
