@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from datasets import Dataset, IterableDataset
 from outcome_functions import Divisors
+from PIL import Image
 from trl_runs import GOLDS, Make, generate, is_right, length, questions
 
 from outcome_rl import ExplorationConfig, question_id
@@ -119,7 +120,6 @@ UNLABELLED: dict[str, Any] = {"reward_funcs": length, "exploration": {"bonus": "
             "adv_estimator='rloo' works within groups",
         ),
         ({"exploration": {"adv_estimator": "pkpo(k=99)"}}, "k of adv_estimator 'pkpo' must be at most"),
-        ({"data": questions(id=None, image=[None] * 6)}, "'image'"),
         ({"data": questions(answer=["7", "", "7", "3", "9", "5"])}, "field 'answer' .* is empty"),
         ({"data": questions(id=["a", "a", "b", "c", "d", "e"])}, "golds must agree.*'a' .*'7' before; got '5'"),
         ({"data": questions(id=["0", "1", "2", "0", "1", "2"], answer=["7"] * 6)}, "same id '0' for another prompt"),
@@ -173,5 +173,14 @@ def test_one_prompt_under_several_ids_is_said(caplog: pytest.LogCaptureFixture) 
     assert "1 prompts have several ids (such as a = b)" in caplog.text
     caplog.clear()
     columns.check(Dataset.from_dict({"id": ["a", "a", "c"], "prompt": ["1 + 1?", "1 + 1?", "2?"]}), kind, **named)
-    columns.check(Dataset.from_dict({"id": ["a", "b"], "prompt": ["?", "?"]}), kind, **named, beyond_prompt="image")
+    same_text = Dataset.from_dict({"id": ["a", "b"], "prompt": ["?", "?"]})
+    columns._replace(beyond_prompt="image").check(same_text, kind, **named)
     assert caplog.text == ""
+
+
+def test_without_ids_questions_about_images_are_told_apart_by_their_rows() -> None:
+    columns = Columns(None, "answer", "the hash of the row", "images")
+    red, blue = (Image.new("RGB", (2, 2), colour) for colour in ("red", "blue"))
+    rows = [{"prompt": "How many?", "images": [image], "answer": "3"} for image in (red, blue, red.copy())]
+    first, second, third = map(columns.id, rows)
+    assert first == third != second

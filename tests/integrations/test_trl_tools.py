@@ -8,9 +8,11 @@ import pytest
 import trl
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
+from trl import GRPOConfig
 from trl_runs import NUM_QUESTIONS, generate, make_trainer, questions, save_policy
 
 from outcome_rl import extract_answer
+from outcome_rl.integrations.trl import OutcomeGRPOTrainer
 
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 3, "b": %d}}\n</tool_call><|im_end|>'
 
@@ -87,3 +89,42 @@ def test_the_answer_is_that_of_the_turn_after_the_tool(tmp_path: Path) -> None:
         trainer.current_gradient_accumulation_steps = 1
         losses.append(trainer._compute_loss(trainer.model, inputs).item())
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+
+
+class Sums:
+    """An environment with tasks of its own."""
+
+    def reset(self, **_: Any) -> str:
+        return "1 + 1?"
+
+    def add(self, a: int, b: int) -> int:
+        """Add two numbers.
+
+        Args:
+            a: the first.
+            b: the second.
+        """
+        return a + b
+
+
+def test_an_environment_needs_no_data(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    policy = save_policy(tmp_path / "policy", byte_tokenizer(), positions=2048)
+    trainer = OutcomeGRPOTrainer(
+        model=str(policy),
+        reward_funcs=lambda completions, **_: [float(len(one) % 2) for one in completions],
+        environment_factory=Sums,
+        args=GRPOConfig(
+            output_dir=str(tmp_path),
+            per_device_train_batch_size=4,
+            num_generations=2,
+            max_completion_length=8,
+            max_steps=1,
+            save_strategy="no",
+            report_to=[],
+            use_cpu=True,
+            bf16=False,
+        ),
+    )
+    assert "tasks have no ids without training data" in caplog.text
+    trainer.train()
+    assert trainer.explorer.counts.total() == 4

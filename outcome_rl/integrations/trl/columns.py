@@ -1,5 +1,6 @@
 """Columns of TRL's training data that hold ids of questions and reference answers: found, and read row by row."""
 
+import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -16,9 +17,10 @@ logger = logging.getLogger(__name__)
 class Columns(NamedTuple):
     """Names of the columns, and readers of a row."""
 
-    ids: str | None  # None: ids are hashes of prompts
+    ids: str | None  # None: ids are hashes of prompts, or of rows
     golds: str | None  # None: no reference answers are read
     id_source: str
+    beyond_prompt: str = ""  # what a question is beyond its prompt, such as "image"; without ids they are then of rows
 
     @classmethod
     def find(
@@ -55,14 +57,18 @@ class Columns(NamedTuple):
                 fix=f"{has}. Name the column of the reference answer by answer_key, a reward function by "
                 "correct_reward, or change the setting, such as bonus='ucb_con(zero_when_all_correct=false)'"
             )
-        if ids is None and beyond_prompt:
-            raise ValueError(
-                f"id_key must name a column of stable ids, since with {beyond_prompt!r} a question is more than its "
-                f"prompt, and {has}"
-            )
-        return cls(ids, golds or None, id_source(ids, within_source="data_source" in names))
+        origin = id_source(ids, within_source="data_source" in names)
+        found = cls(ids, golds or None, origin, beyond_prompt)
+        return found._replace(id_source="the hash of the row") if found.of_rows else found
+
+    @property
+    def of_rows(self) -> bool:
+        """Whether an id is the hash of the whole row."""
+        return self.ids is None and bool(self.beyond_prompt)
 
     def id(self, row: Mapping[str, Any]) -> str:
+        if self.of_rows:
+            return question_id(_with_digests(row))
         if self.ids is None:
             if "prompt" not in row:
                 raise ValueError(f"{_where(row)}: has neither a prompt nor ids; name a column of stable ids by id_key")
@@ -77,9 +83,7 @@ class Columns(NamedTuple):
         )
         return filled_text(row.get(self.golds), self.golds, "reference answer", _where(row), fix)
 
-    def check(
-        self, data: Any, kind: OutcomeKind, *, ids_are_named: bool, tasks_are_drawn: bool, beyond_prompt: str = ""
-    ) -> None:
+    def check(self, data: Any, kind: OutcomeKind, *, ids_are_named: bool, tasks_are_drawn: bool) -> None:
         """Read every row of a data set once, so that a run does not end at a bad one. Streams are read as they come.
 
         Args:
@@ -87,7 +91,6 @@ class Columns(NamedTuple):
             kind: says which reference answers are the same.
             ids_are_named: the user chose the column of ids, so that an id may have several prompts.
             tasks_are_drawn: a `rollout_func` may draw a task that is not in the prompt.
-            beyond_prompt: as for `find`.
 
         Raises:
             ValueError: a row lacks its id or its reference answer, a question has two reference answers, or ids or
@@ -101,6 +104,10 @@ class Columns(NamedTuple):
         questions: dict[str, tuple[str, str]] = {}  # id -> hash of its prompt, reference answer
         ids: dict[str, set[str]] = {}  # hash of a prompt -> its ids
         for row in data.select_columns(read):
+            if self.of_rows:  # no image is read before its turn
+                if self.golds:
+                    self.gold(row)
+                continue
             own, prompt = self.id(row), ""
             with suppress(TypeError):  # an image
                 prompt = question_id(row.get("prompt"))
@@ -122,7 +129,7 @@ class Columns(NamedTuple):
                     "column of stable ids by id_key, one for each question"
                 )
         split = [sorted(several) for several in ids.values() if len(several) > 1]
-        if split and not tasks_are_drawn and not beyond_prompt:
+        if split and not tasks_are_drawn and not self.beyond_prompt:
             logger.warning(
                 "%d prompts have several ids (such as %s), so each has several counts. Leave out the column %r to tell "
                 "questions apart by their prompts, unless they are different questions",
@@ -130,6 +137,16 @@ class Columns(NamedTuple):
                 " = ".join(split[0][:3]),
                 self.ids,
             )
+
+
+def _with_digests(value: Any) -> Any:
+    """Return a row, or a part of it, with a digest in place of every image."""
+    data = value.tobytes() if hasattr(value, "tobytes") else value
+    if isinstance(data, bytes):
+        return hashlib.sha256(data).hexdigest()
+    if isinstance(data, Mapping):
+        return {name: _with_digests(part) for name, part in data.items()}
+    return [*map(_with_digests, data)] if isinstance(data, list | tuple) else data
 
 
 def _where(row: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ Everything is TRL's except this: after a generation batch is scored, its outcome
 its advantages; the explorer's state is saved in TRL's checkpoints and restored from them.
 """
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -39,6 +40,8 @@ from outcome_rl.sampler.stale import SamplerCheck
 from outcome_rl.version import __version__
 from outcome_rl_kernels.advantages.estimators import check_group_size
 from outcome_rl_kernels.checks import did_you_mean
+
+logger = logging.getLogger(__name__)
 
 FOLDER = "exploration"  # in a checkpoint
 _OF_CORRECTNESS = ("validation/pass_at_k", "validation/majority_correct")
@@ -161,8 +164,12 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             self.explorer.matcher,
             ids_are_named=bool(id_key),
             tasks_are_drawn=self.rollout_func is not None,
-            beyond_prompt=more[0] if more else "",
         )
+        if columns.of_rows and names == ["prompt"]:
+            logger.warning(
+                "the environment's tasks have no ids without training data, so all are counted as one question. "
+                "Give a train_dataset with a row for each task if the bonus is to know what was sampled before"
+            )
         return columns
 
     def _column_names(self) -> list[str]:
