@@ -86,7 +86,7 @@ def test_a_run_in_two_processes_equals_one(whole: Path, tmp_path: Path) -> None:
     status, out, _ = Process(settings(tmp_path), RANKS, stop).finish()
     assert status != 0
     assert f"in {RANKS} processes" in out
-    status, out, err = Process(settings(tmp_path), RANKS).finish()
+    status, out, err = Process([*settings(tmp_path), "actor.strategy=fsdp2"], RANKS).finish()
     assert status == 0, err
     assert "continues after step 4" in out
     for row, same in zip(rows(tmp_path / "run", "metrics"), rows(whole, "metrics"), strict=True):
