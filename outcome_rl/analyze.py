@@ -159,10 +159,10 @@ def analyze_file(
     summary, remarks = _summary(scored), [*file.remarks]
     if not has_answers:
         summary["diff_at_k"] = {}
-        unused = " and golds" * (not judged and any(one.gold is not None for one in questions))
+        unused = "golds, " * (not judged and any(one.gold is not None for one in questions))
         remarks.append(
-            f"{missing:.1%} of the samples have no mathematical answer, so diff@k, the majority{unused} are left out; "
-            "--outcome MODULE:FUNCTION reads code, labels or free text"
+            f"{missing:.1%} of the samples have no mathematical answer, so {unused}diff@k and the majority are left "
+            "out; --outcome MODULE:FUNCTION reads code, labels or free text"
         )
     disagreements = _disagreements(scored) if judged else []
     by_kind: Counter[str] = Counter()

@@ -13,17 +13,17 @@ NAMES: dict[str, tuple[str, ...]] = {
     ),
     "prompt": (
         *("problem", "question", "query", "instruction", "prompt", "input", "full_prompt", "doc.query", "doc.question"),
-        *("question_content", "problem_content", "origin_prompt", "input_prompt"),
+        *("question_content", "problem_content", "origin_prompt", "input_prompt", "user_input", "inputs"),
     ),
     "gold": (
         *("gold", "gold_answer", "reward_model.ground_truth", "ground_truth", "ground_truth_answer", "gts", "gt"),
         *("expected_answer", "target", "answer", "reference_answer", "env_extras.reward_spec.ground_truth"),
-        *("vars.answer", "solution", "reference"),
+        *("vars.answer", "solution", "reference", "expected_output", "targets"),
     ),
     "samples": (
         *("samples", "completions", "responses", "generations", "outputs", "code", "predictions", "output_list"),
         *("resps", "response", "completion", "generation", "output", "prediction", "model_output", "model_response"),
-        *("output_response", "model_pred", "messages"),
+        *("output_response", "response_text", "actual_output", "model_pred", "messages"),
         "choices",  # also the options of a multiple-choice question
     ),
     "reward": (
@@ -114,6 +114,7 @@ WORDS |= dict.fromkeys(("false", "no", "incorrect", "fail", "failed", "i", "wron
 # Parts of names by which a field is suggested for a role, the likeliest first.
 LIKELY = {
     "id": ("id", "idx", "index", "key"),
+    "prompt": ("question", "problem", "prompt", "query", "instruction", "input", "task"),
     "samples": ("response", "completion", "generat", "output", "pred", "solution", "answer", "text"),
     "gold": ("truth", "gold", "target", "reference", "expected", "answer"),
 }

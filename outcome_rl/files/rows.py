@@ -205,6 +205,8 @@ def _wrapped(value: Any, name: str, rows_at: str) -> list[Any]:
         value = find(value, rows_at) if isinstance(value, dict) else None
         if not isinstance(value, list | dict):
             raise ValueError(f"{name}: has no rows at {rows_at!r}. Give the field of the rows: --rows FIELD")
+        while isinstance(value, list) and value and all(isinstance(one, list) and one for one in value):
+            value = [*chain.from_iterable(value)]
     return rows_of(value) or (value if isinstance(value, list) else [value])
 
 
@@ -219,7 +221,7 @@ def rows_of(value: Any) -> list[Any]:
         lists = bool(value) and all(isinstance(one, list) for one in value)
         return [{"id": number, "samples": one} for number, one in enumerate(value)] if lists else value
     if not isinstance(value, dict) or any(name in value for name in (*ID_COLUMNS, *PROMPT_COLUMNS)):
-        return _columns(value) if isinstance(value, dict) else []
+        return _columns(value) or _columns_by_id(value, names=True) if isinstance(value, dict) else []
     columns, data = value.get("columns"), value.get("data")
     if isinstance(columns, list) and isinstance(data, list):
         return [dict(zip(columns, row, strict=True)) for row in data]
@@ -237,15 +239,15 @@ def rows_of(value: Any) -> list[Any]:
     return []
 
 
-def _columns_by_id(value: dict[str, Any]) -> list[Any]:
+def _columns_by_id(value: dict[str, Any], *, names: bool = False) -> list[Any]:
     """Return the rows of a struct of columns, which map the same ids to values; none if there are no two of them.
 
-    A map from ids to rows looks alike; there are more ids than fields, and fields have usual names.
+    A map from ids to rows looks alike, unless the columns have usual `names`: it has usual fields, and more ids.
     """
-    maps = {name: one for name, one in value.items() if isinstance(one, dict) and len(one) > 1}
+    maps = {name: one for name, one in value.items() if isinstance(one, dict) and one}
     first = next(iter(maps.values()), {})
     maps = {name: one for name, one in maps.items() if one.keys() == first.keys()}
-    if len(maps) < 2 or len(first) <= len(maps) or {*_USUAL} & first.keys():
+    if len(maps) < (len(value) if names else 2) or {*_USUAL} & first.keys() or (not names and len(first) <= len(maps)):
         return []
     return [{"id": key, **{name: one[key] for name, one in maps.items()}} for key in first]
 

@@ -134,7 +134,8 @@ class _Reader:
             names["gold"] = None
         self._check_complete(names, row, read, where)
         if not self._numeric:
-            self._numeric = [name for name, value in read.items() if isinstance(value, int | float)]
+            used = {found[0] for found in names.values() if found}
+            self._numeric = [name for name, one in read.items() if isinstance(one, int | float) and name not in used]
         prompt = names["prompt"][1] if names["prompt"] else None
         question_id = self._id(names["id"], prompt, row, where)
         gold = self._gold(names["gold"], where)
@@ -231,24 +232,27 @@ class _Reader:
                 continue
             if given and role != "reward":  # a reward may stand in the samples
                 near = difflib.get_close_matches(given, has, n=3, cutoff=0.6)
-                lacking.append(
-                    f"{given!r} (the {role})" + (f", did you mean {' or '.join(map(repr, near))}?" if near else "")
-                )
+                meant = f", did you mean {' or '.join(map(repr, near))}?" if near else ""
+                lacking.append(f"{given!r} (the {role}){meant}")
             elif role == "samples" or (role == "id" and names["prompt"] is None):
                 lacking.append(f"{' or '.join(map(repr, NAMES[role][:3]))} (the {role})")
         if not lacking:
             return
-        taken = {found[0] for found in names.values() if found}
-        options = []
+        taken = {found[0] for role, found in names.items() if found and role != "gold"}
+        options: list[str] = []
         for role, parts in LIKELY.items():
-            if names[role] is None and not (role == "id" and names["prompt"]):
+            needed = (
+                names["id"] is None and not options if role == "prompt" else role != "id" or names["prompt"] is None
+            )
+            if names[role] is None and needed:
                 likely = [name for part in parts for name in has if part in name.lower() and name not in taken]
                 golds = [name for name in likely if any(part in name.lower() for part in LIKELY["gold"][:5])]
                 chosen = [name for name in likely if (name in golds) == (role == "gold")] or likely
-                options += [f"--{role} {chosen[0]}" if chosen else f"--{role} {ROW if role == 'id' else 'FIELD'}"]
+                options += [f"--{role} {chosen[0]}"] if chosen else ["--samples FIELD"] * (role == "samples")
                 taken |= {*chosen[:1]}
         prompt = f" In place of --id, --prompt takes prompts for ids, and --id {ROW} the rows." * (names["id"] is None)
-        nested = " The rows may be inside: --rows FIELD." * (self.rows == 1 and not self.given.rows and len(has) < 3)
+        inside = any(isinstance(one, list | Mapping) for one in read.values())
+        nested = " The rows may be inside: --rows FIELD." * (self.rows == 1 and not self.given.rows and inside)
         raise ValueError(
             f"{where}: lacks {'; '.join(lacking)}; it has {some_names(read)}. Name the fields: "
             f"{' '.join(options)[:400]}.{prompt}{nested}"
@@ -385,12 +389,13 @@ def _short(value: Any) -> str:
 
 
 def _is_sample(value: Any) -> bool:
-    """Return whether a value is a list of samples or one sample."""
-    if isinstance(value, Mapping):
-        return _is_text(value) or (
-            bool(value) and all(isinstance(one, list | str) or _is_text(one) for one in value.values())
+    """Return whether a value is a list of samples, a struct of numbered ones, or one sample; a number is a count."""
+    if isinstance(value, Mapping) and value and not _is_text(value):
+        numbered = all(re.fullmatch(r"[\d.]+", str(name)) for name in value)
+        return all(
+            isinstance(one, list) or _is_text(one) or (numbered and isinstance(one, str)) for one in value.values()
         )
-    return value is None or (isinstance(value, str | list | int | float) and not isinstance(value, bool))
+    return value is None or _is_text(value) or isinstance(value, str | list)
 
 
 def _is_text(value: Any) -> bool:

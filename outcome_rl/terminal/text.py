@@ -79,7 +79,6 @@ def folded_warnings(shown: int = 5) -> Iterator[None]:
         return is_shown(record.getMessage())
 
     with warnings.catch_warnings():
-        warnings.simplefilter("always")
         warnings.showwarning = show
         if last is not None:
             last.addFilter(passes)
