@@ -5,7 +5,7 @@ advantages, and reduce to a scalar; `aggregate` and `losses` have the formulas.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypedDict, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import torch
 from torch import Tensor
@@ -21,43 +21,14 @@ from outcome_rl_kernels.loss.reference import capped, loss_of_logprobs, referenc
 from outcome_rl_kernels.loss.support.api import check_support
 from outcome_rl_kernels.loss.types import (
     AnswerMaskMode,
-    KLPenalty,
     LossAggregation,
+    LossOptions,
     LossSettings,
     Support,
     TokenBatch,
-    TokenLoss,
-    TokenLossFunction,
 )
 from outcome_rl_kernels.loss.vocab_parallel import vocab_shard
-
-
-class LossOptions(TypedDict, total=False):
-    """Keyword arguments of both losses; `linear_policy_loss` documents them, `LossSettings` has the defaults."""
-
-    token_loss: str | TokenLoss | TokenLossFunction
-    bonuses: Tensor | None
-    answer_mask: Tensor | None
-    answer_mask_mode: AnswerMaskMode
-    ref_logps: Tensor | None
-    old_logps: Tensor | None
-    rollout_weights: Tensor | None
-    rollout_logps: Tensor | None
-    entropy_weights: Tensor | None
-    temperature: float
-    softcap: float | None
-    beta: float
-    kl_penalty: KLPenalty
-    unbiased_kl: bool
-    epsilon_low: float
-    epsilon_high: float
-    delta: float | None
-    loss_agg: LossAggregation
-    normalizer: float | Tensor | None
-    entropy_coef: float
-    log_ratio_clamp: float
-    kl_clamp: float | None
-    cu_seqlens: Tensor | None
+from outcome_rl_kernels.settings import values_of
 
 
 class PolicyLossOutput(NamedTuple):
@@ -338,31 +309,33 @@ def loss_normalizer(
 
 
 class PolicyLoss(torch.nn.Module):
-    """`policy_loss` with fixed settings.
+    """`policy_loss` with fixed options.
 
     Args:
-        inplace, impl: as for `policy_loss`.
-        settings: `temperature`, `beta`, `epsilon_low` and the other numbers and names that `policy_loss` takes.
+        options: `inplace` and `impl`, and `temperature`, `beta`, `epsilon_low` and the other settings of `policy_loss`.
 
     Raises:
-        TypeError, ValueError: a setting is unknown, or has the wrong type or range.
+        TypeError, ValueError: an option is unknown, or has the wrong type or range.
     """
 
     loss: Callable[..., PolicyLossOutput] = staticmethod(policy_loss)
 
-    def __init__(self, *, inplace: bool = False, impl: Impl = "auto", **settings: Any) -> None:
+    def __init__(self, **options: Any) -> None:
         super().__init__()
-        self.settings = check_settings(type(self).__name__, settings)
-        self.options: dict[str, Any] = {"inplace": inplace, "impl": impl}
+        of_call = (self.loss.__kwdefaults__ or {}).keys() - {"bias", "support"}
+        self.options = {name: value for name, value in options.items() if name in of_call}
+        settings = {name: value for name, value in options.items() if name not in of_call}
+        self.settings = check_settings(type(self).__name__, settings, sorted(of_call))
+        check_sampling(self.options.get("sample_below", 0.0), 0, None)
 
     def forward(self, *tensors: Tensor, **inputs: Any) -> PolicyLossOutput:
         """Call the function.
 
         Args:
             tensors: positional arguments of the function, which may also be named.
-            inputs: its optional tensors, and `normalizer`.
+            inputs: its optional tensors, `normalizer`, and other values of fixed options that are no settings.
         """
-        return self.loss(*tensors, **vars(self.settings), **(self.options | inputs))
+        return self.loss(*tensors, **values_of(self.settings), **(self.options | inputs))
 
     def extra_repr(self) -> str:
         defaults = LossSettings()
@@ -371,36 +344,14 @@ class PolicyLoss(torch.nn.Module):
 
 
 class LinearPolicyLoss(PolicyLoss):
-    """`linear_policy_loss` with fixed settings. The weight is an argument of the call: the lm_head keeps it.
+    """`linear_policy_loss` with fixed options. The weight is an argument of the call: the lm_head keeps it.
 
     Args:
-        rows, workspace_bytes, fp32_logits, sample_below, impl: as for `linear_policy_loss`; a call may name other
-            `rows`, and a `sample_seed`.
-        settings: `temperature`, `beta`, `epsilon_low` and the other numbers and names that `linear_policy_loss` takes.
+        options: `rows`, `workspace_bytes`, `fp32_logits`, `sample_below`, `vocab_group` and `impl`, and `temperature`,
+            `beta`, `epsilon_low` and the other settings of `linear_policy_loss`.
 
     Raises:
-        TypeError, ValueError: a setting is unknown, or has the wrong type or range.
+        TypeError, ValueError: an option is unknown, or has the wrong type or range.
     """
 
     loss = staticmethod(linear_policy_loss)
-
-    def __init__(
-        self,
-        *,
-        rows: Rows = "contributing",
-        workspace_bytes: int | None = None,
-        fp32_logits: bool = False,
-        sample_below: float = 0.0,
-        impl: Impl = "auto",
-        **settings: Any,
-    ) -> None:
-        torch.nn.Module.__init__(self)
-        self.settings = check_settings(type(self).__name__, settings)
-        check_sampling(sample_below, 0, None)
-        self.options = {
-            "rows": rows,
-            "workspace_bytes": workspace_bytes,
-            "fp32_logits": fp32_logits,
-            "sample_below": sample_below,
-            "impl": impl,
-        }

@@ -36,7 +36,7 @@ from outcome_rl_kernels.backends import Backend
 from outcome_rl_kernels.checks import is_traced, refuse_second_derivatives
 from outcome_rl_kernels.loss.aggregate import is_default, token_loss, total
 from outcome_rl_kernels.loss.chunked_head import HeadGradients, LogitChunks, empty_gradients, rows_of_mask, spread
-from outcome_rl_kernels.loss.inputs import SCHEMA, batch_of, check_labels, flat
+from outcome_rl_kernels.loss.inputs import SCHEMA, batch_of, check_labels, flat, operator_types, schema_of
 from outcome_rl_kernels.loss.rows.api import RowKernels, RowStatistics, row_kernels
 from outcome_rl_kernels.loss.sampled.api import SampledGradients, Sampling
 from outcome_rl_kernels.loss.types import Head, LogitRows, RowGradients, TokenBatch, Wants, in_dtype, joined, select
@@ -420,8 +420,7 @@ def _logits_operator_(logits_NV: Tensor, impl: Backend, *batch: Any) -> tuple[Te
 
 _register(
     "linear_policy_loss",
-    "Tensor hidden, Tensor weight, Tensor? bias, Tensor? rows, bool compacts, str impl, SymInt? workspace_bytes, "
-    "bool fp32_logits, float sample_below, SymInt sample_seed, bool[] wants",
+    f"Tensor hidden, Tensor weight, Tensor? bias, {schema_of(operator_types(Options))}, bool[] wants",
     _linear_operator,
     _linear_gradients,
     results=6,

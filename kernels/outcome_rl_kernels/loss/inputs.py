@@ -8,7 +8,8 @@ Shapes: N tokens (all sequences flattened, B * T or packed), S sequences, H hidd
 
 import math
 import warnings
-from typing import Any, Literal, NamedTuple, get_type_hints
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple, Unpack, get_type_hints
 
 import torch
 from torch import Tensor
@@ -26,11 +27,13 @@ from outcome_rl_kernels.checks import (
 from outcome_rl_kernels.loss.losses import check_settings, is_built_in, token_loss_of
 from outcome_rl_kernels.loss.ratios import count_by_sequence, mean_by_sequence
 from outcome_rl_kernels.loss.types import (
+    INPUTS,
     SETTINGS,
     AnswerMaskMode,
     Head,
     LossAggregation,
     LossInputs,
+    LossOptions,
     LossSettings,
     Sequences,
     TokenBatch,
@@ -46,34 +49,28 @@ def token_batch(
     mask: Tensor,
     *,
     rows: Rows | Tensor = "active",
-    bonuses: Tensor | None = None,
-    answer_mask: Tensor | None = None,
-    ref_logps: Tensor | None = None,
-    old_logps: Tensor | None = None,
-    rollout_weights: Tensor | None = None,
-    rollout_logps: Tensor | None = None,
-    entropy_weights: Tensor | None = None,
-    cu_seqlens: Tensor | None = None,
-    normalizer: float | Tensor | None = None,
-    **settings: Any,
+    **options: Unpack[LossOptions],
 ) -> tuple[TokenBatch, Tensor]:
     """Check the arguments of a public loss, flatten them to (N,), and derive what formulas and kernels read.
 
     Args:
         operand: hidden states or logits; they determine device and dtype.
         rows: which tokens are computed, the active ones of the batch.
-        settings: fields of `LossSettings`.
         others: see `linear_policy_loss`.
 
     Returns:
         The batch, and the mask (N,) of the tokens that the denominator counts.
     """
     dtype = torch.promote_types(operand.dtype, torch.float32)
-    chosen = check_settings("the loss", settings, _OTHERS)
+    chosen = check_settings("the loss", {name: value for name, value in options.items() if name not in INPUTS}, INPUTS)
+    ref_logps, rollout_weights = options.get("ref_logps"), options.get("rollout_weights")
     _check_reference(ref_logps, chosen)
+    cu_seqlens = options.get("cu_seqlens")
     labels = savable(check_tensor("labels", labels, (torch.int64,), operand.device))
     tokens = _Tokens("labels", labels, _sequences("labels", labels, cu_seqlens), dtype)
-    counted, signal, answer_mask = _signal(tokens, advantages, mask, bonuses, answer_mask, chosen.answer_mask_mode)
+    counted, signal, answer_mask = _signal(
+        tokens, advantages, mask, options.get("bonuses"), options.get("answer_mask"), chosen.answer_mask_mode
+    )
     loss = token_loss_of(chosen.token_loss)
     combines = loss.needs_sequences and loss.weighs_rollouts
     if combines and rollout_weights is not None and rollout_weights.shape != labels.shape:
@@ -83,9 +80,9 @@ def token_batch(
         )
     inputs = LossInputs(
         advantages=signal,
-        old_logps=tokens.numbers("old_logps", old_logps),
+        old_logps=tokens.numbers("old_logps", options.get("old_logps")),
         rollout_weights=tokens.numbers("rollout_weights", rollout_weights, per_sequence=not combines),
-        rollout_logps=tokens.numbers("rollout_logps", rollout_logps),
+        rollout_logps=tokens.numbers("rollout_logps", options.get("rollout_logps")),
         active=counted,
         sequences=None,
         settings=chosen,
@@ -93,10 +90,12 @@ def token_batch(
     batch = TokenBatch(
         inputs=inputs._replace(sequences=tokens.sequences if _needs_sequences(inputs) else None),
         labels=labels.reshape(-1),
-        weights=_weights(counted, tokens.sequences, chosen.loss_agg, _horizon(labels, cu_seqlens), normalizer, dtype),
+        weights=_weights(
+            counted, tokens.sequences, chosen.loss_agg, _horizon(labels, cu_seqlens), options.get("normalizer"), dtype
+        ),
         answer_mask=answer_mask,
         ref_logps=tokens.numbers("ref_logps", ref_logps),
-        entropy_weights=tokens.numbers("entropy_weights", entropy_weights, per_sequence=True),
+        entropy_weights=tokens.numbers("entropy_weights", options.get("entropy_weights"), per_sequence=True),
     )
     return batch._replace(inputs=batch.inputs._replace(active=_computed(batch, counted, rows))), counted
 
@@ -190,10 +189,6 @@ def _signal(
     if extra is not None:  # the formulas compute in float64 on the CPU
         signal = signal.double() + extra if signal.device.type == "cpu" else signal + extra
     return counted, signal, answer_mask if mode == "policy" else None
-
-
-# Optional arguments of a loss that are no settings.
-_OTHERS = tuple(name for name in token_batch.__kwdefaults__ or () if name != "rows")
 
 
 def savable(column: Tensor) -> Tensor:
@@ -461,7 +456,7 @@ def _weights(
 
 _TYPES: dict[Any, str] = {
     **{Tensor: "Tensor", Tensor | None: "Tensor?"},
-    **{bool: "bool", float: "float", float | None: "float?"},
+    **{bool: "bool", float: "float", float | None: "float?", int: "SymInt", int | None: "SymInt?"},
 }
 _COLUMNS = {
     name: _TYPES[hint]
@@ -469,12 +464,24 @@ _COLUMNS = {
     for name, hint in get_type_hints(record).items()
     if hint in _TYPES  # not another record
 }
+
+
+def schema_of(kinds: Mapping[str, str]) -> str:
+    """Return the arguments of an operator from their names and types."""
+    return ", ".join(f"{kind} {name}" for name, kind in kinds.items())
+
+
+def operator_types(record: Any) -> dict[str, str]:
+    """Return the types of an operator's arguments that are the fields of a record: names are texts."""
+    return {name: _TYPES.get(hint, "str") for name, hint in get_type_hints(record).items()}
+
+
 _DECLARED = {
     **_COLUMNS,
     **{"sequence_ids": "Tensor?", "num_sequences": "SymInt"},
-    **{name: _TYPES.get(hint, "str") for name, hint in get_type_hints(LossSettings).items()},
+    **operator_types(LossSettings),
 }
-SCHEMA = ", ".join(f"{kind} {name}" for name, kind in _DECLARED.items())
+SCHEMA = schema_of(_DECLARED)
 
 
 def flat(batch: TokenBatch) -> tuple[Any, ...]:

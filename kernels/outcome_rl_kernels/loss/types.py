@@ -6,7 +6,7 @@ vocabulary.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypedDict, TypeVar
 
 import torch
 from torch import Tensor
@@ -91,7 +91,36 @@ class LossSettings:
             scalar.check(getattr(self, scalar.setting.name))
 
 
+class LossOptions(TypedDict, total=False):
+    """Keyword arguments of both losses, for type checkers: their optional inputs, and the fields of `LossSettings`."""
+
+    token_loss: str | TokenLoss | TokenLossFunction
+    bonuses: Tensor | None
+    answer_mask: Tensor | None
+    answer_mask_mode: AnswerMaskMode
+    ref_logps: Tensor | None
+    old_logps: Tensor | None
+    rollout_weights: Tensor | None
+    rollout_logps: Tensor | None
+    entropy_weights: Tensor | None
+    temperature: float
+    softcap: float | None
+    beta: float
+    kl_penalty: KLPenalty
+    unbiased_kl: bool
+    epsilon_low: float
+    epsilon_high: float
+    delta: float | None
+    loss_agg: LossAggregation
+    normalizer: float | Tensor | None
+    entropy_coef: float
+    log_ratio_clamp: float
+    kl_clamp: float | None
+    cu_seqlens: Tensor | None
+
+
 SETTINGS = tuple(field.name for field in fields(LossSettings))
+INPUTS = tuple(name for name in LossOptions.__annotations__ if name not in SETTINGS)
 _SCALARS = tuple(Scalar.of(one) for one in settings_of(LossSettings) if one.name != "token_loss")
 
 

@@ -2,7 +2,8 @@
 
 import math
 import pickle
-from typing import Any
+import re
+from typing import Any, get_type_hints
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from loss_cases import ABSENT, SETTINGS, make_case, run
 
 from outcome_rl_kernels import LinearPolicyLoss, PolicyLoss, linear_policy_loss, policy_loss
 from outcome_rl_kernels.loss.losses.sapo import sapo
-from outcome_rl_kernels.loss.types import TokenLoss, TokenLossFunction
+from outcome_rl_kernels.loss.types import LossOptions, LossSettings, TokenLoss, TokenLossFunction
 
 
 def unclipped(logps: torch.Tensor, entropies: torch.Tensor, inputs: Any) -> torch.Tensor:
@@ -91,3 +92,11 @@ def test_it_has_no_state_and_can_be_pickled() -> None:
     module = pickle.loads(pickle.dumps(LinearPolicyLoss(epsilon_high=0.28, workspace_bytes=10)))
     assert (module.settings.epsilon_high, module.options["workspace_bytes"]) == (0.28, 10)
     assert not module.state_dict()
+
+
+def test_type_checkers_see_every_setting() -> None:
+    """`LossOptions` is written out for them; defaults and ranges are only in `LossSettings`."""
+    shown, settings = get_type_hints(LossOptions), get_type_hints(LossSettings)
+    assert {name: shown[name] for name in settings} == settings
+    documented = re.findall(r"^        (\w[\w, ]*):", str(linear_policy_loss.__doc__), re.MULTILINE)
+    assert {*shown} <= {name for names in documented for name in names.split(", ")}
