@@ -40,7 +40,7 @@ from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.parts import RunState, open_parts
 from outcome_rl.grpo.plan import plan
 from outcome_rl.grpo.trainer import Trainer
-from outcome_rl.grpo.types import Rollout, Sample
+from outcome_rl.grpo.types import Rollout, TrainingBatch
 from outcome_rl.terminal.arguments import at_least_one
 from outcome_rl.toy import DialectTask
 
@@ -146,7 +146,7 @@ def measure(
         updates: dict[str, Callable[[], object]] = {OURS: partial(our_update, trainer, samples)}
         updates |= {label: partial(baseline.train, samples) for label, baseline in others.items()}
         figures = figures_of(steps, updates, trainer.parts.policy.device, rounds)
-        scored = [sample.rollout for sample in samples]
+        scored = [*samples.rollouts]
         if name in RANDOM_LLAMAS:
             scored = with_answers(trainer.parts.policy, samples)
         ours = figures[OURS]
@@ -166,7 +166,7 @@ def compare_in_float32(name: str, settings: Sequence[str], baselines: Sequence[t
 @contextmanager
 def opened(
     name: str, settings: Sequence[str], baselines: Sequence[type[Baseline]]
-) -> Iterator[tuple[Trainer, dict[str, Baseline], Sequence[Sample]]]:
+) -> Iterator[tuple[Trainer, dict[str, Baseline], TrainingBatch]]:
     """Yield our trainer on a model, its baselines by their names, and the responses of a step."""
     with TemporaryDirectory() as folder, ExitStack() as stack:
         overrides = [*MODELS[name], "actor.optim.lr=1e-12", *settings]
@@ -176,7 +176,7 @@ def opened(
         stack.callback(trainer.parts.close)
         others = {baseline.label: baseline(trainer) for baseline in baselines}
         trainer.parts.state = RunState()
-        yield trainer, others, trainer.train_step()[0].samples
+        yield trainer, others, trainer.train_step()[0].batch
 
 
 def figures_of(
@@ -211,10 +211,10 @@ def figures_of(
     return figures
 
 
-def limit_ms(trainer: Trainer, samples: Sequence[Sample]) -> dict[str, float]:
+def limit_ms(trainer: Trainer, samples: TrainingBatch) -> dict[str, float]:
     """Return the least milliseconds of rollout, reference and update, as the module's description defines them."""
     policy, device = trainer.parts.policy, trainer.parts.policy.device
-    rollouts = [sample.rollout for sample in samples]
+    rollouts = samples.rollouts
     plan = PackingPlan.of(rollouts, share_prefixes=True)
     rows = sorted(range(len(rollouts)), key=plan.ranks.__getitem__)
     batch = to_device(pack(plan, rows, policy.attention_layout), device)
@@ -241,16 +241,16 @@ def our_step(trainer: Trainer) -> tuple[dict[str, float], int]:
     trainer.parts.state = RunState()
     collected, row = trainer.train_step()
     trainer.parts.updater.optimizer.zero_grad(set_to_none=True)
-    return {part: row[f"time/{part}_s"] for part in PARTS}, sum(len(one.rollout.token_ids) for one in collected.samples)
+    return {part: row[f"time/{part}_s"] for part in PARTS}, sum(len(one.token_ids) for one in collected.rollouts)
 
 
-def our_update(trainer: Trainer, samples: Sequence[Sample]) -> None:
+def our_update(trainer: Trainer, samples: TrainingBatch) -> None:
     """Update on given samples, and drop the gradients as the baselines do."""
     trainer.parts.updater.step(samples)
     trainer.parts.updater.optimizer.zero_grad(set_to_none=True)
 
 
-def compare(trainer: Trainer, baselines: Sequence[Baseline], samples: Sequence[Sample]) -> None:
+def compare(trainer: Trainer, baselines: Sequence[Baseline], samples: TrainingBatch) -> None:
     """Print the largest relative difference of loss and gradient norm of each baseline from ours, on equal responses.
 
     All responses of a random model are wrong, and its reference is itself: nothing but rounding would be compared. So
@@ -261,7 +261,7 @@ def compare(trainer: Trainer, baselines: Sequence[Baseline], samples: Sequence[S
         ArithmeticError: a difference is beyond rounding, so that the trainers do not do the same work.
     """
     assert trainer.parts.updater.reference is not None
-    samples = [replace(sample, advantage=1.0 if row % 2 else -1.0) for row, sample in enumerate(samples)]
+    samples = replace(samples, advantages_N=torch.tensor([1.0 if row % 2 else -1.0 for row in range(len(samples))]))
     noise = torch.Generator(trainer.parts.policy.device).manual_seed(0)
     moved = {
         name: weight + 0.1 * weight.float().std(correction=0) * torch.empty_like(weight).normal_(generator=noise)
@@ -282,15 +282,15 @@ def compare(trainer: Trainer, baselines: Sequence[Baseline], samples: Sequence[S
             )
 
 
-def with_answers(policy: Policy, samples: Sequence[Sample]) -> list[Rollout]:
+def with_answers(policy: Policy, samples: TrainingBatch) -> list[Rollout]:
     """Return responses of the same lengths, each a number in a box after other numbers: a random model answers none."""
     rollouts = []
-    for row, sample in enumerate(samples):
-        length = len(sample.rollout.token_ids)
+    for row, rollout in enumerate(samples.rollouts):
+        length = len(rollout.token_ids)
         answer = policy.tokenizer(f"\\boxed{{ {row % 50} }}")["input_ids"]
         before = policy.tokenizer(" ".join(str((row + position) % 50) for position in range(length)))["input_ids"]
         ids = [*before, *answer][-length:]
-        rollouts.append(Rollout.decoded(policy.tokenizer, sample.rollout.prompt_ids, ids))
+        rollouts.append(Rollout.decoded(policy.tokenizer, rollout.prompt_ids, ids))
     return rollouts
 
 

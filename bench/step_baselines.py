@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.trainer import Trainer
-from outcome_rl.grpo.types import Rollout, Sample
+from outcome_rl.grpo.types import Rollout, TrainingBatch
 
 PARTS = ("rollout", "outcomes", "reference", "update")
 INSTALL_TRL = "pip install 'trl>=1.16,<1.17' accelerate"
@@ -47,14 +47,14 @@ class Padded(NamedTuple):
         return [Padded(*rows) for rows in zip(*(torch.split(column, size) for column in self), strict=True)]
 
 
-def pad(samples: Sequence[Sample], token: int, device: torch.device) -> Padded:
+def pad(batch: TrainingBatch, token: int, device: torch.device) -> Padded:
     """Pad prompts and responses with a token."""
-    prompts = _padded([sample.rollout.prompt_ids for sample in samples], token, left=True)
-    completion_ids, completion_mask = _padded([sample.rollout.token_ids for sample in samples], token, left=False)
-    first, stop = torch.tensor([sample.answer_span for sample in samples]).T[..., None]
+    prompts = _padded([rollout.prompt_ids for rollout in batch.rollouts], token, left=True)
+    completion_ids, completion_mask = _padded([rollout.token_ids for rollout in batch.rollouts], token, left=False)
+    first, stop = batch.spans_N2.T[..., None]
     positions = torch.arange(completion_ids.shape[1])
     is_answer = (positions >= first) & (positions < stop)
-    advantages = torch.tensor([[sample.advantage + sample.bonus] for sample in samples]) * ~is_answer
+    advantages = (batch.advantages_N + batch.bonuses_N)[:, None] * ~is_answer
     columns = (*prompts, completion_ids, completion_mask, advantages)
     return Padded(*(column.to(device) for column in columns))
 
@@ -101,7 +101,7 @@ class Baseline(ABC):
         seconds = [end - start for start, end in pairwise(marks)]
         return dict(zip(PARTS, seconds, strict=True)), sum(len(rollout.token_ids) for rollout in rollouts)
 
-    def train(self, samples: Sequence[Sample]) -> tuple[float, float]:
+    def train(self, samples: TrainingBatch) -> tuple[float, float]:
         """Make the part of a step after the outcomes; return loss and gradient norm."""
         micro_batches = self.micro_batches(samples)
         return self.update(micro_batches, [self.reference_logps(one) for one in micro_batches])
@@ -111,7 +111,7 @@ class Baseline(ABC):
         """Responses of full length in the tokens of a pass of ours."""
         return self.config.actor.ppo_max_token_len_per_gpu // self.config.data.max_length
 
-    def micro_batches(self, samples: Sequence[Sample]) -> list[Padded]:
+    def micro_batches(self, samples: TrainingBatch) -> list[Padded]:
         padded = pad(samples, self.trainer.parts.policy.tokenizer.pad_token_id, self.device)
         return padded.split(self.responses_in_a_pass)
 

@@ -10,12 +10,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from experiments.smollm2.task import questions
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.grpo.config.schema import ActorConfig, DataConfig, DType, ModelConfig, OptimConfig, TrainConfig
 from outcome_rl.grpo.data.prompts import tokenize
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.types import Problem, ProblemSet, Rollout, Sample
+from outcome_rl.grpo.types import Problem, ProblemSet, Rollout, TrainingBatch
 from outcome_rl.grpo.update.updater import Updater
 from outcome_rl_kernels.loss.types import LossSettings
 
@@ -57,7 +59,8 @@ def warm_start(
     )
     policy = Policy.load(config.model)
     print(f"warm start: {steps} steps of {BATCH_SIZE} demonstrations in {str(policy.dtype).removeprefix('torch.')}")
-    updater = Updater(policy, config, steps)
+    loss, horizon = config.loss_settings, config.data.max_response_length
+    updater = Updater(policy, config.actor, loss, steps, n=1, horizon=horizon, device="cpu")
     shown, start = islice(_sums() if source is None else source, first, None), time.perf_counter()
     for step in range(1, steps + 1):
         metrics = updater.step(_demonstrations(policy.tokenizer, list(islice(shown, BATCH_SIZE)), config.data))
@@ -71,11 +74,18 @@ def _sums() -> Iterator[Demonstration]:
         yield Problem(question.expression, question.text, str(question.value)), question.demonstration
 
 
-def _demonstrations(tokenizer: Any, chosen: Sequence[Demonstration], config: DataConfig) -> list[Sample]:
+def _demonstrations(tokenizer: Any, chosen: Sequence[Demonstration], config: DataConfig) -> TrainingBatch:
     prompts = tokenize(ProblemSet("warm", tuple(problem for problem, _ in chosen), ""), tokenizer, config).prompts
-    samples = []
-    for (problem, response), prompt in zip(chosen, prompts, strict=True):
+    rollouts = []
+    for (_, response), prompt in zip(chosen, prompts, strict=True):
         ids = tokenizer(response, add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]
-        rollout = Rollout(prompt, ids, response)
-        samples.append(Sample(problem, rollout, None, True, reward=1.0, count=0, advantage=1.0, bonus=0.0))
-    return samples
+        rollouts.append(Rollout(prompt, ids, response))
+    ones = torch.ones(len(rollouts))
+    return TrainingBatch(
+        rollouts,
+        advantages_N=ones,
+        bonuses_N=0 * ones,
+        correct_N=ones.bool(),
+        spans_N2=torch.zeros(len(rollouts), 2, dtype=torch.int64),
+        trained_N=ones.bool(),
+    )

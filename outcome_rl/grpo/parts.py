@@ -111,7 +111,17 @@ def open_parts(plan: Plan, announce: Callable[[str], None] = lambda phase: None)
         announce(f"loading the model {config.model.path}")
         policy = _load_policy(plan)
         start = {"initial weights": policy.digest(), "training prompts": digest(plan.train_set.prompts)}
-        updater = Updater(policy, config, plan.total_steps)  # its reference is the initial policy
+        updater = Updater(
+            policy,
+            config.actor,
+            config.loss_settings,
+            plan.total_steps,
+            n=config.rollout.n,
+            horizon=config.data.max_response_length,
+            importance_cap=config.rollout.importance_cap,
+            seed=config.trainer.seed,
+            device=config.model.device,
+        )
         state = RunState(**plan.saved.get("run", {}))
         if plan.checkpoint is None:
             explorer = new_explorer(
@@ -129,7 +139,18 @@ def open_parts(plan: Plan, announce: Callable[[str], None] = lambda phase: None)
 
         announce(f"starting the rollout engine {config.rollout.engine}")
         engine = resources.enter_context(closing(open_engine(policy, config)))
-        collector = Collector(config, plan.train_set, plan.order, policy, engine, explorer, plan.reward)
+        collector = Collector(
+            config.rollout,
+            config.algorithm,
+            config.data.max_response_length,
+            config.trainer.seed,
+            plan.train_set,
+            plan.order,
+            policy,
+            engine,
+            explorer,
+            plan.reward,
+        )
         return Parts(plan, policy, updater, explorer, engine, collector, log, state, start, resources.pop_all())
 
 

@@ -21,7 +21,7 @@ from outcome_rl.grpo.run.checkpoint import latest_checkpoint, mark_best
 from outcome_rl.grpo.run.display import Display
 from outcome_rl.grpo.run.evaluation import evaluate
 from outcome_rl.grpo.run.run_lock import Interrupted, collect_signals
-from outcome_rl.grpo.types import Sample
+from outcome_rl.grpo.types import TrainingBatch
 from outcome_rl.sampler.stale import SamplerCheck
 from outcome_rl.toy.task import ABOUT
 
@@ -88,7 +88,7 @@ class Trainer:
             "time/update_s": update.pop("time/update_s", 0.0),
             "time/step_s": step_s,
             "time/outcomes_share": collected.outcomes_s / step_s,
-            "perf/tokens_per_s": sum(len(sample.rollout.token_ids) for sample in collected.samples) / step_s,
+            "perf/tokens_per_s": sum(len(rollout.token_ids) for rollout in collected.rollouts) / step_s,
         }
         return collected, {
             "step": state.step,
@@ -99,7 +99,7 @@ class Trainer:
             **{name: round(value, 6) for name, value in times.items()},
         }
 
-    def _update(self, batch: Sequence[Sample]) -> dict[str, float]:
+    def _update(self, batch: TrainingBatch) -> dict[str, float]:
         """Learn from a batch and return the update's metrics.
 
         They are empty if the update is skipped, because the gradient is not finite or no sample is trained on.
@@ -107,7 +107,7 @@ class Trainer:
         Raises:
             FloatingPointError: more than `MOST_SKIPPED` gradients in a row are not finite.
         """
-        if not any(sample.trained for sample in batch):
+        if not batch.trained_N.any():
             self.parts.updater.advance()
             return {}
         state = self.parts.state
@@ -148,11 +148,11 @@ class Trainer:
         """Keep the samples of the step if the settings ask for them, and log the first of some questions."""
         config, step = self.parts.config, self.parts.state.step
         if config.trainer.rollout_data_dir and distributed.is_rank_zero():
-            _write_rollouts(Path(config.trainer.rollout_data_dir), step, collected.samples, config.rollout.n)
+            _write_rollouts(Path(config.trainer.rollout_data_dir), step, collected, config.rollout.n)
         if not (self._is_last or _every(config.trainer.test_freq, step)):
             return
-        firsts = collected.samples[:: config.rollout.n][:LOGGED]
-        self.parts.log.append_samples([sample.row(step) for sample in firsts])
+        firsts = range(0, len(collected.rollouts), config.rollout.n)[:LOGGED]
+        self.parts.log.append_samples(collected.rows(step, firsts))
 
     def _evaluate(self, received: Sequence[int]) -> None:
         """Run the evaluations that are due after this step and not in the log; after a kill some are.
@@ -256,20 +256,21 @@ def _every(frequency: int, step: int) -> bool:
     return frequency > 0 and step % frequency == 0
 
 
-def _write_rollouts(folder: Path, step: int, samples: Sequence[Sample], n: int) -> None:
+def _write_rollouts(folder: Path, step: int, collected: Collected, n: int) -> None:
     """Write the responses of a step, a line for each question; a step that is repeated writes the same file again."""
     folder.mkdir(parents=True, exist_ok=True)
-    groups = [samples[first : first + n] for first in range(0, len(samples), n)]
+    rewards, correct = collected.scored.rewards.tolist(), collected.scored.correct.tolist()
+    groups = [slice(first, first + n) for first in range(0, len(rewards), n)]
     rows = [
         {
             "step": step,
-            "id": group[0].problem.id,
-            "question": group[0].problem.problem,
-            "gold": group[0].problem.answer,
-            "samples": [sample.rollout.text for sample in group],
-            "rewards": [sample.reward for sample in group],
-            "correct": [sample.correct for sample in group],
+            "id": problem.id,
+            "question": problem.problem,
+            "gold": problem.answer,
+            "samples": [rollout.text for rollout in collected.rollouts[group]],
+            "rewards": rewards[group],
+            "correct": correct[group],
         }
-        for group in groups
+        for group, problem in zip(groups, collected.problems[::n], strict=True)
     ]
     write_rows(folder / f"{step}.jsonl", rows)

@@ -1,17 +1,18 @@
 """Host records of a response, from its problem to the optimizer step.
 
 A response is a ragged record on the host until it is packed; nothing is padded on the way: `Problem`, `Rollout`,
-`Sample`, then `MicroBatch` (update/microbatches.py). Tensor names such as `logps_M` end in the shape letters of
-docs/architecture.md, which shows the path of one response.
+a row of `TrainingBatch`, then `MicroBatch` (update/microbatches.py). Tensor names such as `logps_M` end in the shape
+letters of docs/architecture.md, which shows the path of one response.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
-from outcome_rl.exploration.traces import key_text
+import torch
+from torch import Tensor
+
 from outcome_rl.outcomes.answer_mask import Tokenizer, decode_completion
-from outcome_rl.outcomes.outcome import Outcome
 
 
 class Message(NamedTuple):
@@ -80,35 +81,38 @@ class Rollout(NamedTuple):
 Prompts = Sequence[Sequence[int]]  # token ids of each
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """A scored response: everything that decides its gradient."""
+@dataclass(frozen=True)
+class TrainingBatch:
+    """Everything that decides a gradient, in columns; the `rollout.n` responses to a question are side by side.
 
-    problem: Problem
-    rollout: Rollout
-    answer: Outcome | None
-    correct: bool
-    reward: float
-    count: int  # how often its outcome was sampled for this question before the batch
-    advantage: float  # reward part
-    bonus: float  # exploration part
-    answer_span: tuple[int, int] = (0, 0)  # first token of the answer, and the first after it
-    trained: bool = True  # whether its tokens are part of the loss
-    key: int = 0  # of its outcome
+    Attributes:
+        rollouts: N responses.
+        advantages_N: reward part.
+        bonuses_N: exploration part.
+        correct_N: bool.
+        spans_N2: first token of the answer, and the first after it.
+        trained_N: bool, whether its tokens are part of the loss.
+    """
 
-    def row(self, step: int) -> dict[str, Any]:
-        """Return the row of `samples.jsonl` for a sample of a step."""
-        return {
-            "step": step,
-            "question_id": self.problem.id,
-            "question": self.problem.problem,
-            "gold": self.problem.answer,
-            "completion": self.rollout.text,
-            "outcome": None if self.answer is None else self.answer.text,
-            "key": key_text(self.key),
-            "correct": self.correct,
-            "reward": self.reward,
-            "count": self.count,
-            "bonus": self.bonus,
-            "advantage": self.advantage,
-        }
+    rollouts: Sequence[Rollout]
+    advantages_N: Tensor
+    bonuses_N: Tensor
+    correct_N: Tensor
+    spans_N2: Tensor
+    trained_N: Tensor
+
+    def __len__(self) -> int:
+        return len(self.rollouts)
+
+    def select(self, rows: Sequence[int]) -> Self:
+        """Return some of the responses, in the given order."""
+        index = torch.tensor(rows, dtype=torch.int64)
+        columns = {name: value[index] for name, value in vars(self).items() if isinstance(value, Tensor)}
+        return replace(self, rollouts=[self.rollouts[row] for row in rows], **columns)
+
+    @classmethod
+    def join(cls, parts: Sequence[Self]) -> Self:
+        """Concatenate batches."""
+        names = [name for name, value in vars(parts[0]).items() if isinstance(value, Tensor)]
+        columns = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
+        return cls(rollouts=[rollout for part in parts for rollout in part.rollouts], **columns)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from grpo_runs import Sample, columns
 
 from bench import step, step_baselines
 from bench.step import compare, main, measure, table, with_answers
@@ -16,7 +17,7 @@ from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.parts import open_parts
 from outcome_rl.grpo.plan import plan
 from outcome_rl.grpo.trainer import Trainer
-from outcome_rl.grpo.types import Problem, Rollout, Sample
+from outcome_rl.grpo.types import Rollout
 from outcome_rl.outcomes.extraction.response import extract_answer
 
 SMALL = ["data.train_batch_size=4", "data.train_files=toy:train[:8]", "data.val_files=toy:validation[:2]"]
@@ -42,7 +43,7 @@ def trainer(tmp_path: Path) -> Iterator[Trainer]:
 
 
 def sample(prompt: list[int], response: list[int], answer_span: tuple[int, int] = (0, 0)) -> Sample:
-    return Sample(Problem("q", "?", "1"), Rollout(prompt, response, ""), None, True, 1.0, 0, 1.5, 0.5, answer_span)
+    return Sample(Rollout(prompt, response, ""), True, 1.5, 0.5, answer_span)
 
 
 def test_small_steps_are_compared_timed_and_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,7 +75,7 @@ def test_a_loop_that_does_something_else_is_not_timed(monkeypatch: pytest.Monkey
 
 
 def test_the_reference_enters_the_comparison(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
-    samples = trainer.train_step()[0].samples
+    samples = trainer.train_step()[0].batch
     plain = PlainLoop(trainer)
     compare(trainer, [plain], samples)
     monkeypatch.setattr(plain, "reference_logps", lambda part: torch.zeros_like(part.advantages))
@@ -83,7 +84,7 @@ def test_the_reference_enters_the_comparison(trainer: Trainer, monkeypatch: pyte
 
 
 def test_padding_keeps_tokens_and_leaves_out_answers() -> None:
-    padded = pad([sample([5, 6, 7], [1, 2], (1, 2)), sample([8], [3, 4, 9])], 0, CPU)
+    padded = pad(columns([sample([5, 6, 7], [1, 2], (1, 2)), sample([8], [3, 4, 9])]), 0, CPU)
     assert padded.ids.tolist() == [[5, 6, 7, 1, 2, 0], [0, 0, 8, 3, 4, 9]]
     assert padded.mask.tolist() == [[1, 1, 1, 1, 1, 0], [0, 0, 1, 1, 1, 1]]
     assert padded.advantages.tolist() == [[2.0, 0.0, 2.0], [2.0, 2.0, 2.0]]
@@ -95,7 +96,7 @@ def test_padding_keeps_tokens_and_leaves_out_answers() -> None:
 def test_a_random_models_responses_are_given_answers() -> None:
     policy = Policy.load(ModelConfig(path="toy", device="cpu", dtype="float32"))
     drawn = [sample([5, 6, 7], response) for response in ([11] * 9, [12] * 7, [13] * 9, [14])]
-    answered = with_answers(policy, drawn)
+    answered = with_answers(policy, columns(drawn))
     assert [len(rollout.token_ids) for rollout in answered] == [9, 7, 9, 1]
     answers = [extract_answer(rollout.text) for rollout in answered]
     assert [answer and answer.text for answer in answers] == ["0", "1", "2", None]  # one token is no box

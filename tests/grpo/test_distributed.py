@@ -17,13 +17,16 @@ from grpo_runs import (
     MakeConfig,
     MakeOverrides,
     Process,
+    Sample,
     as_rank,
     assert_equal_run,
     broken_pass,
+    columns,
     needs_gloo,
     one_by_one,
     scored_batch,
     two_policies,
+    updater_of,
     updates_together_and_alone,
     with_logps,
 )
@@ -43,8 +46,6 @@ from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint
 from outcome_rl.grpo.run.run_lock import Interrupted
 from outcome_rl.grpo.trainer import train
-from outcome_rl.grpo.types import Sample
-from outcome_rl.grpo.update.updater import Updater
 
 CONFIG = ["model.device=cpu", "actor.kl_loss_coef=0.1", "actor.optim.lr=1e-2", "actor.ppo_epochs=2", "rollout.n=2"]
 
@@ -207,13 +208,13 @@ def check_updates(policies: Sequence[Policy], batch: Sequence[Sample], config: T
 
 def check_bad_gradient(policy: Policy, batch: Sequence[Sample], config: TrainConfig) -> None:
     """Give one process a NaN: no process takes the step."""
-    updater = Updater(policy, config, total_steps=10)
+    updater = updater_of(policy, config, total_steps=10)
     before = [parameter.clone() for parameter in updater.weights.parameters]
     with (
         broken_pass(policy, 1 - dist.get_rank()),
         pytest.raises(FloatingPointError, match="the gradient is not finite"),
     ):
-        updater.step(batch)
+        updater.step(columns(batch))
     assert all(map(torch.equal, before, updater.weights.parameters))
 
 

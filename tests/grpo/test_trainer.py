@@ -149,17 +149,18 @@ def test_the_users_reward_shapes_advantages_and_leaves_outcomes_alone(small_conf
         collected, row = trainer.train_step()
     finally:
         trainer.parts.close()
-    rewards = torch.tensor([sample.reward for sample in collected.samples]).reshape(-1, 8)
-    texts = [sample.rollout.text for sample in collected.samples]
-    problems = [sample.problem.problem for sample in collected.samples]
+    rewards = collected.scored.rewards.reshape(-1, 8)
+    texts = [rollout.text for rollout in collected.rollouts]
+    problems = [problem.problem for problem in collected.problems]
     expected = [-float(len(text)) - 0.001 * len(problem) for text, problem in zip(texts, problems, strict=True)]
     torch.testing.assert_close(rewards.flatten(), torch.tensor(expected))
     assert row["reward/mean"] == pytest.approx(float(rewards.mean()))
     centred = rewards - rewards.mean(dim=1, keepdim=True)
-    advantages = torch.tensor([sample.advantage for sample in collected.samples]).reshape(-1, 8)
+    advantages = collected.scored.advantages.reshape(-1, 8)
     torch.testing.assert_close(advantages, centred / (rewards.std(dim=1, keepdim=True) + 1e-6), rtol=1e-3, atol=1e-3)
-    for sample in collected.samples:
-        assert sample.correct == (sample.answer is not None and sample.answer.text.strip() == sample.problem.answer)
+    answers = [None if answer is None else answer.text.strip() for answer in collected.scored.answers]
+    golds = [problem.answer for problem in collected.problems]
+    assert collected.scored.correct.tolist() == [one == gold for one, gold in zip(answers, golds, strict=True)]
 
 
 def test_every_response_is_kept_for_analyze(small_config: MakeConfig, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from outcome_rl.grpo.config.schema import ModelConfig, SamplingConfig, TrainConf
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint
-from outcome_rl.grpo.types import Problem, Rollout, Sample
+from outcome_rl.grpo.types import Rollout, TrainingBatch
 from outcome_rl.grpo.update.updater import Updater
 
 LR = 1e-2
@@ -54,6 +54,44 @@ def two_policies(**settings: Any) -> list[Policy]:
     return policies
 
 
+@dataclass(frozen=True)
+class Sample:
+    """A row of a `TrainingBatch`."""
+
+    rollout: Rollout
+    correct: bool
+    advantage: float
+    bonus: float
+    answer_span: tuple[int, int]
+    trained: bool = True
+
+
+def columns(samples: Sequence[Sample]) -> TrainingBatch:
+    return TrainingBatch(
+        rollouts=[sample.rollout for sample in samples],
+        advantages_N=torch.tensor([sample.advantage for sample in samples]),
+        bonuses_N=torch.tensor([sample.bonus for sample in samples]),
+        correct_N=torch.tensor([sample.correct for sample in samples]),
+        spans_N2=torch.tensor([sample.answer_span for sample in samples]),
+        trained_N=torch.tensor([sample.trained for sample in samples]),
+    )
+
+
+def updater_of(policy: Policy, config: TrainConfig, total_steps: int) -> Updater:
+    """The updater of a run with these settings."""
+    return Updater(
+        policy,
+        config.actor,
+        config.loss_settings,
+        total_steps,
+        n=config.rollout.n,
+        horizon=config.data.max_response_length,
+        importance_cap=config.rollout.importance_cap,
+        seed=config.trainer.seed,
+        device=config.model.device,
+    )
+
+
 def updates_together_and_alone(
     policies: Sequence[Policy], batch: Sequence[Sample], config: TrainConfig, rank: int, world_size: int
 ) -> tuple[list[nn.Parameter], list[nn.Parameter], dict[str, float]]:
@@ -65,8 +103,8 @@ def updates_together_and_alone(
     parameters, found = [], []
     for policy, environment in zip(policies, (as_rank(rank, world_size), as_rank(0, 1)), strict=True):
         with environment:
-            updater = Updater(policy, config, total_steps=10)
-            found.append(untimed(updater.step(batch)))
+            updater = updater_of(policy, config, total_steps=10)
+            found.append(untimed(updater.step(columns(batch))))
         parameters.append(updater.weights.parameters)
     assert found[0] == pytest.approx(found[1], rel=1e-5, abs=1e-7)
     return parameters[0], parameters[1], found[1]
@@ -144,8 +182,7 @@ def scored(
 ) -> list[Sample]:
     """Make samples of rollouts and made-up scores."""
     rows = zip(rollouts, correct, advantages, bonuses, answer_spans, strict=True)
-    question = Problem("question", "?", "1")
-    return [Sample(question, rollout, None, right, float(right), 0, a, b, span) for rollout, right, a, b, span in rows]
+    return [Sample(*row) for row in rows]
 
 
 def random_spans(rollouts: Sequence[Rollout], generator: torch.Generator) -> list[tuple[int, int]]:

@@ -25,7 +25,7 @@ def test_trl_learns_the_same_and_makes_whole_steps(tmp_path: Path) -> None:
     assert TrlLoop in installed_baselines()
     trainer = Trainer(open_parts(plan(load_config("toy", [*SMALL, f"trainer.default_local_dir={tmp_path}"]))))
     try:
-        samples = trainer.train_step()[0].samples
+        samples = trainer.train_step()[0].batch
         baseline = TrlLoop(trainer)
         compare(trainer, [baseline], samples)
         seconds, tokens = baseline.step()

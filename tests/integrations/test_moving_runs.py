@@ -165,9 +165,8 @@ def test_the_same_responses_give_the_same_history_in_every_stack(
         expected = torch.stack([row["advantages"][0] for row in fields])
         torch.testing.assert_close(generate(trl, 0, 1)["advantages"], expected)
         rollouts = [Rollout.decoded(parts.policy.tokenizer, [1], ids) for ids in written]
-        samples, _ = parts.collector.score(parts.plan.train_set.problems, rollouts)
-        found = torch.tensor([sample.advantage + sample.bonus for sample in samples])
-        torch.testing.assert_close(found, expected)
+        batch, _ = parts.collector.score(parts.plan.train_set.problems, rollouts)
+        torch.testing.assert_close(batch.advantages_N + batch.bonuses_N, expected)
         assert (expected == 0).view(2, 4).all(dim=1).tolist() == [step == 2, step == 1]  # by the gate
     parts.close()
     explorers = [verl._outcome_explorer, trl.explorer, parts.explorer]

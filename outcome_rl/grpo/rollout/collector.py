@@ -8,40 +8,74 @@ section 3.2) leaves such groups out and continues to sample until it has a batch
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+import torch
 
 from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.exploration.scored import Scored
+from outcome_rl.exploration.traces import key_text
 from outcome_rl.grpo import distributed
-from outcome_rl.grpo.config.schema import TrainConfig
+from outcome_rl.grpo.config.schema import AlgorithmConfig, RolloutConfig
 from outcome_rl.grpo.data.problems import BatchOrder
 from outcome_rl.grpo.data.reward import RewardFunction
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.engine import RolloutEngine, check_complete
-from outcome_rl.grpo.types import Problem, ProblemSet, Rollout, Sample
+from outcome_rl.grpo.types import Problem, ProblemSet, Rollout, TrainingBatch
 from outcome_rl.outcomes.answer_mask import answer_spans
 from outcome_rl.sampler.seeds import derive_seed
 from outcome_rl.sampler.stale import warn_of_identical
 
+T = TypeVar("T")
+
 
 class Collected(NamedTuple):
-    """The samples of one update."""
+    """The responses of one update, in columns: N of several batches one after another."""
 
-    samples: list[Sample]  # N, of several batches one after another
-    batch: list[Sample]  # the samples of the groups that the update learns from
+    problems: list[Problem]  # the one of each response
+    rollouts: list[Rollout]
+    scored: Scored  # on the host
+    batch: TrainingBatch  # of the groups that the update learns from
     num_batches: int  # drawn from the data
     metrics: dict[str, float]
     rollout_s: float
     outcomes_s: float
+
+    def rows(self, step: int, chosen: Sequence[int]) -> list[dict[str, Any]]:
+        """Return the rows of `samples.jsonl` for some of the responses."""
+        scored = self.scored.select(list(chosen))
+        columns = (scored.keys, scored.correct, scored.rewards, scored.counts, scored.bonuses, scored.advantages)
+        return [
+            {
+                "step": step,
+                "question_id": self.problems[row].id,
+                "question": self.problems[row].problem,
+                "gold": self.problems[row].answer,
+                "completion": self.rollouts[row].text,
+                "outcome": None if answer is None else answer.text,
+                "key": key_text(key),
+                "correct": correct,
+                "reward": reward,
+                "count": count,
+                "bonus": bonus,
+                "advantage": advantage,
+            }
+            for row, answer, key, correct, reward, count, bonus, advantage in zip(
+                chosen, scored.answers, *(column.tolist() for column in columns), strict=True
+            )
+        ]
 
 
 @dataclass
 class Collector:
     """Collects the samples of an update: draws batches of questions in order, samples responses and scores them."""
 
-    config: TrainConfig
+    rollout: RolloutConfig
+    algorithm: AlgorithmConfig
+    longest: int  # tokens of a response
+    seed: int
     dataset: ProblemSet
     order: BatchOrder
     policy: Policy  # its tokenizer and end tokens are used
@@ -55,64 +89,65 @@ class Collector:
         Args:
             drawn: number of batches drawn so far: the position in the data, and in the seeds of sampling.
         """
-        filter_groups, wanted = self.config.algorithm.filter_groups, self.config.data.train_batch_size
+        filter_groups, n = self.algorithm.filter_groups, self.rollout.n
+        wanted = self.order.batch_size * n
         most = filter_groups.max_num_gen_batches if filter_groups.enable else 1
-        n = self.config.rollout.n
-        samples: list[Sample] = []
+        problems: list[Problem] = []
+        batches: list[TrainingBatch] = []
         scored_batches: list[Scored] = []
-        informative: list[Sample] = []
+        informative: list[int] = []  # responses of groups with a gradient
         rollout_s = outcomes_s = 0.0
         failed_rewards = 0
-        while len(scored_batches) < most and len(informative) < wanted * n:
+        while len(batches) < most and len(informative) < wanted:
             start = time.perf_counter()
-            number = drawn + len(scored_batches) + 1
+            number = drawn + len(batches) + 1
             rollouts = self._rollouts(number)
             rolled_out = time.perf_counter()
-            new, scored = self.score([self.dataset.problems[i] for i in self.order.batch(number)], rollouts)
-            samples += new
-            failed_rewards += 0 if self.reward is None else self.reward.failed
+            questions = [self.dataset.problems[i] for i in self.order.batch(number)]
+            batch, scored = self.score(questions, rollouts)
+            has_gradient_N = batch.trained_N & (batch.advantages_N + batch.bonuses_N != 0)
+            learns_N = has_gradient_N.view(-1, n).any(dim=1).repeat_interleave(n)
+            informative += (len(problems) + learns_N.nonzero()[:, 0]).tolist()
+            problems += _repeat(questions, n)
+            batches.append(batch)
             scored_batches.append(scored)
-            for first in range(0, len(new), n):
-                group = new[first : first + n]
-                if any(sample.trained and sample.advantage + sample.bonus for sample in group):
-                    informative += group
+            failed_rewards += 0 if self.reward is None else self.reward.failed
             rollout_s += rolled_out - start
             outcomes_s += time.perf_counter() - rolled_out
-        metrics = self._metrics(samples, scored_batches)
+        every, scored = TrainingBatch.join(batches), Scored.join(scored_batches)
+        metrics = self._metrics(every.rollouts, scored)
         if self.reward is not None and self.reward.isolated:
             metrics["reward/failed"] = failed_rewards
         if filter_groups.enable:
-            metrics["sampling/batches"] = len(scored_batches)
-            metrics["sampling/informative_groups"] = len(informative) / len(samples)
-        batch = informative[: wanted * n] if filter_groups.enable else samples
-        return Collected(samples, batch, len(scored_batches), metrics, rollout_s, outcomes_s)
+            metrics["sampling/batches"] = len(batches)
+            metrics["sampling/informative_groups"] = len(informative) / len(every)
+        batch = every.select(informative[:wanted]) if filter_groups.enable else every
+        return Collected(problems, [*every.rollouts], scored, batch, len(batches), metrics, rollout_s, outcomes_s)
 
-    def _metrics(self, samples: Sequence[Sample], scored_batches: Sequence[Scored]) -> dict[str, float]:
-        lengths = [len(sample.rollout.token_ids) for sample in samples]
-        longest = self.config.data.max_response_length
-        metrics = Scored.join([scored.host for scored in scored_batches]).metrics | {
+    def _metrics(self, rollouts: Sequence[Rollout], scored: Scored) -> dict[str, float]:
+        lengths = [len(rollout.token_ids) for rollout in rollouts]
+        metrics = scored.metrics | {
             "response/tokens_mean": sum(lengths) / len(lengths),
-            "response/at_limit": lengths.count(longest) / len(lengths),
+            "response/at_limit": lengths.count(self.longest) / len(lengths),
         }
         if self.reward is not None:
-            metrics["reward/mean"] = sum(sample.reward for sample in samples) / len(samples)
+            metrics["reward/mean"] = sum(scored.rewards.tolist()) / len(lengths)
         return metrics
 
     def _rollouts(self, number: int) -> list[Rollout]:
         """Sample the responses of a batch."""
         prompts = [self.dataset.prompts[i] for i in self.order.batch(number)]
-        longest, seed = self.config.data.max_response_length, derive_seed(self.config.trainer.seed, "rollout", number)
-        rollouts = self.engine.generate(prompts, self.config.rollout, longest, seed)
-        check_complete(rollouts, self.config)
+        seed = derive_seed(self.seed, "rollout", number)
+        rollouts = self.engine.generate(prompts, self.rollout, self.longest, seed)
+        check_complete(rollouts, self.rollout)
         return rollouts
 
-    def score(self, problems: Sequence[Problem], rollouts: Sequence[Rollout]) -> tuple[list[Sample], Scored]:
+    def score(self, problems: Sequence[Problem], rollouts: Sequence[Rollout]) -> tuple[TrainingBatch, Scored]:
         """Score and count the `rollout.n` responses to each problem; each process reads its share of them."""
-        algorithm, own = self.config.algorithm, distributed.contiguous_shard
-        repeated = [problem for problem in problems for _ in range(self.config.rollout.n)]
+        own, repeated = distributed.contiguous_shard, _repeat(problems, self.rollout.n)
         texts = [rollout.text for rollout in rollouts]
         rewards = None if self.reward is None else self.reward(texts, repeated)
-        groups = [group for group in range(len(problems)) for _ in range(self.config.rollout.n)]
+        groups = _repeat(range(len(problems)), self.rollout.n)
         warn_of_identical(groups, texts)
         scored = self.explorer.score(
             [problem.id for problem in own(repeated)],
@@ -121,20 +156,24 @@ class Collector:
             None if rewards is None else own(rewards),
             group_ids=own(groups),
             rows=[problem.example for problem in own(repeated)],
-            scale="std" if algorithm.norm_adv_by_std_in_grpo else "none",
-        )
-        answers = scored.answers
+            scale="std" if self.algorithm.norm_adv_by_std_in_grpo else "none",
+        ).host
         spans = [(0, 0)] * len(rollouts)
         if scored.answer_mask_mode != "none":
             ids = [rollout.token_ids for rollout in rollouts]
-            spans = answer_spans(self.policy.tokenizer, ids, answers, texts)
-        ends = {*self.policy.end_token_ids}
-        trained = [
-            not algorithm.mask_truncated_completions or bool(ends.intersection(rollout.token_ids[-1:]))
-            for rollout in rollouts
-        ]
-        host = scored.host
-        columns = (host.correct, host.rewards, host.counts, host.advantages, host.bonuses)
-        numbers, keys = (x.tolist() for x in columns), host.keys.tolist()
-        rows = zip(repeated, rollouts, answers, *numbers, spans, trained, keys, strict=True)
-        return [Sample(*row) for row in rows], scored
+            spans = answer_spans(self.policy.tokenizer, ids, scored.answers, texts)
+        ends, cuts = {*self.policy.end_token_ids}, self.algorithm.mask_truncated_completions
+        trained = [not cuts or bool(ends.intersection(rollout.token_ids[-1:])) for rollout in rollouts]
+        batch = TrainingBatch(
+            rollouts=rollouts,
+            advantages_N=scored.advantages.float(),
+            bonuses_N=scored.bonuses.float(),
+            correct_N=scored.correct,
+            spans_N2=torch.tensor(spans),
+            trained_N=torch.tensor(trained),
+        )
+        return batch, scored
+
+
+def _repeat(values: Iterable[T], n: int) -> list[T]:
+    return [value for value in values for _ in range(n)]

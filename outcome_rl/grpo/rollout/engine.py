@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from outcome_rl.grpo import distributed
-from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
+from outcome_rl.grpo.config.schema import RolloutConfig, SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.types import Prompts, Rollout
 from outcome_rl.outcomes.kinds import Progress
@@ -226,13 +226,13 @@ def _without_none(rollout: Rollout, logps: Sequence[float | None]) -> Rollout:
     return rollout._replace(logps=[math.nan if logp is None else logp for logp in logps])
 
 
-def check_complete(rollouts: list[Rollout], config: TrainConfig) -> None:
+def check_complete(rollouts: list[Rollout], rollout: RolloutConfig) -> None:
     """Check that training rollouts have all that the settings read.
 
     Raises:
         ValueError: they lack log-probabilities or kept tokens.
     """
-    name, rollout = f"rollout.engine={config.rollout.engine}", config.rollout
+    name = f"rollout.engine={rollout.engine}"
     if rollout.importance_cap is not None and any(one.logps is None for one in rollouts):
         raise ValueError(
             f"{name} must return logps, which rollout.importance_cap={rollout.importance_cap} reads; got None"

@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 
 from outcome_rl.grpo import distributed
-from outcome_rl.grpo.config.schema import TrainConfig
+from outcome_rl.grpo.config.schema import ActorConfig
 from outcome_rl.grpo.model.packing import PackedBatch, PackingPlan, pack
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.types import Rollout, Sample
+from outcome_rl.grpo.types import Rollout, TrainingBatch
 from outcome_rl_kernels import Support, active_tokens, loss_normalizer
+from outcome_rl_kernels.loss.types import LossSettings
 from outcome_rl_kernels.settings import values_of
 
 
@@ -46,37 +47,47 @@ class UpdateBatch:
             the answer; T differs between responses.
     """
 
-    def __init__(self, batch: Sequence[Sample], config: TrainConfig, policy: Policy, *, every_token: bool) -> None:
+    def __init__(
+        self,
+        batch: TrainingBatch,
+        policy: Policy,
+        actor: ActorConfig,
+        loss: LossSettings,
+        n: int,
+        horizon: int,
+        *,
+        every_token: bool,
+    ) -> None:
         """Find the tokens of trained responses whose loss can have a gradient.
 
         Where the loss of a token depends on the length of its response (GSPO, "seq-mean-token-mean"), all tokens of a
         response are computed as soon as one is.
 
         Args:
-            batch: with the `rollout.n` responses to a question side by side.
-            config: the run's settings.
+            batch: with the n responses to a question side by side.
             policy: determines the layout of packed rows.
+            actor: the section of the run.
+            loss: of the run.
+            n: responses to a question.
+            horizon: largest length of a response.
             every_token: compute all trained tokens, such as for their entropies.
         """
-        self.batch = batch
-        self.config = config
-        self.policy = policy
-        share_prefixes = config.actor.use_prefix_grouper and policy.packs
-        self._plan = PackingPlan.of([sample.rollout for sample in batch], share_prefixes=share_prefixes)
-        lengths = [len(sample.rollout.token_ids) for sample in batch]
-        lengths_S, spans = torch.tensor(lengths), torch.tensor([sample.answer_span for sample in batch])
+        self.batch, self.policy, self.actor, self.loss, self.n, self.horizon = batch, policy, actor, loss, n, horizon
+        self._plan = PackingPlan.of(batch.rollouts, share_prefixes=actor.use_prefix_grouper and policy.packs)
+        lengths = [len(rollout.token_ids) for rollout in batch.rollouts]
+        lengths_S = torch.tensor(lengths)
         bounds = torch.nn.functional.pad(lengths_S.cumsum(dim=0), (1, 0))
         positions_M = torch.arange(sum(lengths)) - bounds[:-1].repeat_interleave(lengths_S)
-        first_M, stop_M = spans.repeat_interleave(lengths_S, dim=0).T
+        first_M, stop_M = batch.spans_N2.repeat_interleave(lengths_S, dim=0).T
         answer_M = (positions_M >= first_M) & (positions_M < stop_M)
         computed_M = active_tokens(
-            torch.tensor([sample.advantage for sample in batch]),
-            torch.tensor([sample.trained for sample in batch]).repeat_interleave(lengths_S),
+            batch.advantages_N,
+            batch.trained_N.repeat_interleave(lengths_S),
             rows="active" if every_token else "contributing",
-            bonuses=torch.tensor([sample.bonus for sample in batch]),
+            bonuses=batch.bonuses_N,
             answer_mask=answer_M,
             cu_seqlens=bounds,
-            **values_of(config.loss_settings),
+            **values_of(loss),
         )
         self.computed, self.answer = (list(mask_M.split_with_sizes(lengths)) for mask_M in (computed_M, answer_M))
         self._number_computed = [int(mask.sum()) for mask in self.computed]
@@ -88,7 +99,7 @@ class UpdateBatch:
         - `perf/model_token_fraction`: tokens of responses with such a token, prompts included / tokens of all.
         """
         in_loss = self._number_computed
-        whole = [len(sample.rollout.prompt_ids) + len(sample.rollout.token_ids) for sample in self.batch]
+        whole = [len(rollout.prompt_ids) + len(rollout.token_ids) for rollout in self.batch.rollouts]
         passed = sum(size for size, number in zip(whole, in_loss, strict=True) if number)
         responses = sum(map(len, self.computed))
         return {
@@ -104,59 +115,72 @@ class UpdateBatch:
         without a computed token are left out. If no token of a mini-batch is computed, its gradient is zero, by a
         micro-batch without response tokens. A mini-batch of which no response is trained is left out.
         """
-        config, questions = self.config, self.config.actor.ppo_mini_batch_size
-        size = len(self.batch) if questions is None else questions * config.rollout.n
+        questions, is_trained = self.actor.ppo_mini_batch_size, self.batch.trained_N.tolist()
+        size = len(self.batch) if questions is None else questions * self.n
         for start in range(0, len(self.batch), size):
-            trained = [row for row in range(len(self.batch))[start : start + size] if self.batch[row].trained]
+            trained = [row for row in range(len(self.batch))[start : start + size] if is_trained[row]]
             if not trained:
                 continue
-            normalizer = _normalizer([self.batch[row] for row in trained], config)
+            normalizer = self._normalizer(trained)
             rows = [row for row in trained if self._number_computed[row]]
-            own = split_rows(self._plan, rows, config.actor.ppo_max_token_len_per_gpu)
+            own = split_rows(self._plan, rows, self.actor.ppo_max_token_len_per_gpu)
             micro_batches = [self._micro_batch(chosen, normalizer) for chosen in own]
             missing = int(not rows)
-            if distributed.shards_policy(config.actor):
+            if distributed.shards_policy(self.actor):
                 missing = max(missing, distributed.all_reduce_max(len(micro_batches)) - len(micro_batches))
             if missing:
                 micro_batches += [self._dummy(normalizer)] * missing
             yield micro_batches
 
     def _micro_batch(self, rows: Sequence[int], normalizer: Tensor) -> MicroBatch:
-        samples = [self.batch[row] for row in rows]
-        rollouts = [sample.rollout for sample in samples]
+        batch = self.batch.select(rows)
         computed_T = torch.cat([self.computed[row] for row in rows])  # of all their tokens
         packed = pack(self._plan, rows, self.policy.attention_layout).predicting(computed_T)
         answer_mask_M = torch.cat([self.answer[row] for row in rows])[computed_T]
-        masks_answers = self.config.exploration.answer_mask_mode in ("policy", "all")
+        masks_answers = self.loss.answer_mask_mode in ("policy", "all")
         in_policy_term_M = ~answer_mask_M if masks_answers else torch.ones_like(answer_mask_M)
         logps = None
-        if rollouts[0].logps is not None:
-            every = [*chain.from_iterable(rollout.logps or () for rollout in rollouts)]
+        if batch.rollouts[0].logps is not None:
+            every = [*chain.from_iterable(rollout.logps or () for rollout in batch.rollouts)]
             logps = torch.tensor(every, dtype=torch.float32)[computed_T]
-        correct_S = torch.tensor([sample.correct for sample in samples])
         return MicroBatch(
             packed=packed,
-            advantages_S=torch.tensor([sample.advantage for sample in samples]),
-            bonuses_S=torch.tensor([sample.bonus for sample in samples]),
+            advantages_S=batch.advantages_N,
+            bonuses_S=batch.bonuses_N,
             answer_mask_M=answer_mask_M,
-            correct_M=correct_S.repeat_interleave(packed.response_bounds.diff()),
+            correct_M=batch.correct_N.repeat_interleave(packed.response_bounds.diff()),
             policy_tokens=in_policy_term_M.sum(),
             normalizer=normalizer,
-            support_M=_support(rollouts, computed_T),
+            support_M=_support(batch.rollouts, computed_T),
             engine_logps_M=logps,
         )
 
     def _dummy(self, normalizer: Tensor) -> MicroBatch:
         """Make a micro-batch without response tokens, for a process that has fewer than another."""
-        rollout = self.batch[0].rollout
+        rollout = self.batch.rollouts[0]
         empty = rollout._replace(
             prompt_ids=rollout.prompt_ids[-1:],
             token_ids=[],
             logps=None if rollout.logps is None else [],
             kept=None if rollout.kept is None else [],
         )
-        batch = UpdateBatch([replace(self.batch[0], rollout=empty)], self.config, self.policy, every_token=True)
-        return batch._micro_batch([0], normalizer)
+        first = replace(self.batch.select([0]), rollouts=[empty])
+        alone = UpdateBatch(first, self.policy, self.actor, self.loss, self.n, self.horizon, every_token=True)
+        return alone._micro_batch([0], normalizer)
+
+    def _normalizer(self, rows: Sequence[int]) -> Tensor:
+        """Return the denominator of the loss over a whole mini-batch."""
+        batch = self.batch.select(rows)
+        lengths = torch.tensor([len(rollout.token_ids) for rollout in batch.rollouts], dtype=torch.int64)
+        first, stop = batch.spans_N2.T
+        positions_T = torch.arange(int(lengths.max()))
+        return loss_normalizer(
+            positions_T < lengths[:, None],
+            (positions_T >= first[:, None]) & (positions_T < stop[:, None]),
+            answer_mask_mode=self.loss.answer_mask_mode,
+            loss_agg=self.loss.loss_agg,
+            horizon=self.horizon,
+        )
 
 
 def split_rows(plan: PackingPlan, rows: Sequence[int], most_tokens: int) -> Iterator[list[int]]:
@@ -197,20 +221,6 @@ def split_rows(plan: PackingPlan, rows: Sequence[int], most_tokens: int) -> Iter
         used += size
     if chosen:
         yield chosen
-
-
-def _normalizer(samples: Sequence[Sample], config: TrainConfig) -> Tensor:
-    """Return the denominator of the loss over a whole mini-batch."""
-    lengths = torch.tensor([len(sample.rollout.token_ids) for sample in samples], dtype=torch.int64)
-    first, stop = torch.tensor([sample.answer_span for sample in samples], dtype=torch.int64).T
-    positions_T = torch.arange(int(lengths.max()))
-    return loss_normalizer(
-        positions_T < lengths[:, None],
-        (positions_T >= first[:, None]) & (positions_T < stop[:, None]),
-        answer_mask_mode=config.exploration.answer_mask_mode,
-        loss_agg=config.actor.loss.loss_agg,
-        horizon=config.data.max_response_length,
-    )
 
 
 def _support(rollouts: Sequence[Rollout], computed_T: Tensor) -> Support | None:

@@ -14,29 +14,53 @@ import torch
 from torch import Tensor
 
 from outcome_rl.grpo import distributed
-from outcome_rl.grpo.config.schema import TrainConfig
+from outcome_rl.grpo.config.schema import ActorConfig
 from outcome_rl.grpo.model.fsdp import full_state, full_tensor, shard_optimizer_state
 from outcome_rl.grpo.model.master_weights import MasterWeights
 from outcome_rl.grpo.model.packing import to_device
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.types import Sample
+from outcome_rl.grpo.types import TrainingBatch
 from outcome_rl.grpo.update.microbatches import MicroBatch, UpdateBatch
 from outcome_rl.grpo.update.totals import UpdateTotals
 from outcome_rl.sampler.seeds import derive_seed
 from outcome_rl_kernels import LinearPolicyLoss, PolicyLossOutput, linear_logprobs
 from outcome_rl_kernels.loss.selections import engine_corrected
+from outcome_rl_kernels.loss.types import LossSettings
 from outcome_rl_kernels.settings import values_of
 
 
 class Updater:
     """Optimizer and schedule of the policy, and the reference policy of the KL term."""
 
-    def __init__(self, policy: Policy, config: TrainConfig, total_steps: int) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        actor: ActorConfig,
+        loss: LossSettings,
+        total_steps: int,
+        *,
+        n: int,
+        horizon: int,
+        importance_cap: float | None = None,
+        seed: int = 0,
+        device: str = "auto",
+    ) -> None:
+        """Take the policy as it is for the reference, and shard it if the settings say so.
+
+        Args:
+            policy: the initial policy.
+            actor: the section of the run.
+            loss: at the temperature of sampling.
+            total_steps: length of the schedule.
+            n: responses to a question.
+            horizon: largest length of a response.
+            importance_cap, seed, device: `rollout.importance_cap`, `trainer.seed` and `model.device`.
+        """
         from transformers import get_scheduler
 
-        self.policy = policy
-        self.config = config
-        actor, optim = config.actor, config.actor.optim
+        self.policy, self.actor, self.settings = policy, actor, loss
+        self.n, self.horizon, self.importance_cap, self.seed = n, horizon, importance_cap, seed
+        optim = actor.optim
         self.reference: Policy | None = None  # with LoRA it is the policy without its adapters
         if actor.loss.beta and policy.adapters is None:
             self.reference = policy.frozen_copy()
@@ -46,11 +70,11 @@ class Updater:
             if model is not None and actor.use_torch_compile:
                 model.compile()
             if model is not None and distributed.shards_policy(actor):
-                model.shard(distributed.choose_device(config.model.device))
-        head = policy.head.options(config.rollout.temperature)
-        settings = values_of(config.loss_settings) | {name: head[name] for name in ("softcap", "temperature")}
-        if config.rollout.importance_cap is not None:
-            settings["token_loss"] = engine_corrected(settings["token_loss"], config.rollout.importance_cap)
+                model.shard(distributed.choose_device(device))
+        head = policy.head.options(loss.temperature)
+        settings = values_of(loss) | {name: head[name] for name in ("softcap", "temperature")}
+        if importance_cap is not None:
+            settings["token_loss"] = engine_corrected(settings["token_loss"], importance_cap)
         # The host drops tokens without a gradient.
         self.loss = LinearPolicyLoss(rows="all", sample_below=actor.sample_below, **settings)
         self._passes = 0  # micro-batches of this step so far
@@ -70,11 +94,11 @@ class Updater:
             num_training_steps=total_steps,
         )
 
-    def step(self, batch: Sequence[Sample], *, every_token: bool = False) -> dict[str, float]:
+    def step(self, batch: TrainingBatch, *, every_token: bool = False) -> dict[str, float]:
         """Pass over the batch `ppo_epochs` times, with an AdamW step for each mini-batch; advance the schedule once.
 
         Args:
-            batch: with the `rollout.n` responses to a question side by side; equal in all processes.
+            batch: with the n responses to a question side by side; equal in all processes.
             every_token: compute tokens without a gradient too, for the entropies.
 
         Returns:
@@ -86,10 +110,10 @@ class Updater:
                 before that mini-batch, which by default is the batch.
         """
         start = time.perf_counter()
-        actor, device = self.config.actor, self.policy.device
+        actor, device = self.actor, self.policy.device
         self._passes = 0
         every_token = every_token or actor.loss.beta != 0 or actor.loss.entropy_coef != 0
-        on_host = UpdateBatch(batch, self.config, self.policy, every_token=every_token)
+        on_host = UpdateBatch(batch, self.policy, actor, self.settings, self.n, self.horizon, every_token=every_token)
         chosen = to_device(list(on_host.mini_batches()), device)
         reference_start = time.perf_counter()
         if actor.loss.beta:
@@ -104,7 +128,7 @@ class Updater:
                 [micro._replace(old_logps_M=self._logps(self.policy, micro)) for micro in mini_batch]
                 for mini_batch in chosen
             ]
-        totals = UpdateTotals(self.config.rollout.importance_cap, device, entropy=every_token)
+        totals = UpdateTotals(self.importance_cap, device, entropy=every_token)
         updates = [(mini_batch, epoch == 0) for epoch in range(actor.ppo_epochs) for mini_batch in chosen]
         for done, (mini_batch, first_pass) in enumerate(updates):
             try:
@@ -157,7 +181,7 @@ class Updater:
         distributed.all_reduce_sum_(loss)
         if self.policy.sharded is None:
             distributed.all_reduce_gradients(self.weights.parameters)
-        grad_norm = full_tensor(torch.nn.utils.clip_grad_norm_(self.weights.parameters, self.config.actor.grad_clip))
+        grad_norm = full_tensor(torch.nn.utils.clip_grad_norm_(self.weights.parameters, self.actor.grad_clip))
         if not grad_norm.isfinite():
             raise FloatingPointError(
                 f"the gradient is not finite (norm {grad_norm.item()}, loss {loss.item()}); the weights are as they "
@@ -188,7 +212,7 @@ class Updater:
             rollout_logps=micro_batch.engine_logps_M,
             normalizer=micro_batch.normalizer,
             cu_seqlens=packed.response_bounds,
-            sample_seed=derive_seed(self.config.trainer.seed, "entries", *number),
+            sample_seed=derive_seed(self.seed, "entries", *number),
         )
         return output
 
@@ -199,7 +223,7 @@ class Updater:
             with self.policy.adapters.disable_adapter():
                 yield self.policy
             return
-        offloads = self.config.actor.ref_param_offload
+        offloads = self.actor.ref_param_offload
         if offloads:
             self.reference.model.to(self.policy.device)
         try:
@@ -217,6 +241,6 @@ class Updater:
             policy.head.weight,
             micro_batch.packed.labels_M,
             support=micro_batch.support_M,
-            **policy.head.options(self.config.rollout.temperature),
+            **policy.head.options(self.settings.temperature),
         )
         return logps_M

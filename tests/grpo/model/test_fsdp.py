@@ -17,13 +17,16 @@ from grpo_runs import (
     MakeConfig,
     MakeOverrides,
     Process,
+    Sample,
     as_rank,
     broken_pass,
+    columns,
     needs_gloo,
     one_by_one,
     rows,
     scored_batch,
     two_policies,
+    updater_of,
     updates_together_and_alone,
 )
 from ranks import free_port, start
@@ -40,7 +43,6 @@ from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.engine import CheckedEngine
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.trainer import train
-from outcome_rl.grpo.types import Sample
 from outcome_rl.grpo.update.updater import Updater
 
 FSDP2 = "actor.strategy=fsdp2"
@@ -121,10 +123,10 @@ def check_parts_and_files(
     """Check the shards, the responses and the saved files of each process."""
     plain = Policy.load(MODEL)
     number = sum(parameter.numel() for parameter in plain.model.parameters())
-    updater = Updater(policy, config, total_steps=10)
+    updater = updater_of(policy, config, total_steps=10)
     check_rollouts(policy, plain, rank)  # before the first forward pass of the update too
     assert_sharded(policy.model.parameters(), number)
-    updater.step(batch)
+    updater.step(columns(batch))
     check_rollouts(policy, policy.full_copy(everywhere=True), rank)
     for model in (policy.model, updater.reference.model):
         assert_sharded(model.parameters(), number)
@@ -167,13 +169,13 @@ def check_rounded(batch: Sequence[Sample], rank: int) -> None:
     single = [*CONFIG, "model.dtype=bfloat16", "actor.ppo_epochs=1"]
     configs = [one_by_one(load_config("toy", [*single, f"actor.strategy={name}"])) for name in ("fsdp2", "ddp")]
 
-    def updater_of(config: TrainConfig) -> Updater:
-        return Updater(Policy.load(replace(MODEL, dtype="bfloat16")), config, total_steps=10)
+    def rounded(config: TrainConfig) -> Updater:
+        return updater_of(Policy.load(replace(MODEL, dtype="bfloat16")), config, total_steps=10)
 
     found = []
     for config in configs:
-        updater = updater_of(config)
-        stats = updater.step(batch)
+        updater = rounded(config)
+        stats = updater.step(columns(batch))
         policy = updater.policy.full_copy(everywhere=True)
         assert policy.dtype == policy.model.dtype == torch.bfloat16
         found.append((stats, full_state(updater.state_dict(), everywhere=True), policy.model.state_dict()))
@@ -190,9 +192,9 @@ def check_rounded(batch: Sequence[Sample], rank: int) -> None:
     dist.all_gather_object(states, state)
     masters = []
     for config in configs:
-        updater = updater_of(config)
+        updater = rounded(config)
         updater.load_state_dict(copy.deepcopy(states[0]))  # an optimizer steps what it is given
-        updater.step(batch)
+        updater.step(columns(batch))
         masters.append(full_state(updater.weights.state_dict(), everywhere=True))
     torch.testing.assert_close(masters[0], masters[1], rtol=1e-4, atol=1e-7)
     moved = zip(masters[0], states[0]["master_weights"], strict=True)
@@ -201,13 +203,13 @@ def check_rounded(batch: Sequence[Sample], rank: int) -> None:
 
 def check_bad_gradient(policy: Policy, batch: Sequence[Sample], config: TrainConfig, rank: int) -> None:
     """Give one process a NaN: no process takes the step; all take the next one."""
-    updater = Updater(policy, config, total_steps=10)
+    updater = updater_of(policy, config, total_steps=10)
     before = [parameter.detach().clone() for parameter in updater.weights.parameters]
     with broken_pass(policy, 1 - rank), pytest.raises(FloatingPointError, match="the gradient is not finite"):
-        updater.step(batch)
+        updater.step(columns(batch))
     after = [parameter.detach() for parameter in updater.weights.parameters]
     assert all(torch.equal(old.to_local(), new.to_local()) for old, new in zip(before, after, strict=True))
-    assert updater.step(batch)["actor/grad_norm"] > 0
+    assert updater.step(columns(batch))["actor/grad_norm"] > 0
 
 
 def check_mixed_dtypes(policy: Policy) -> None:
@@ -223,13 +225,13 @@ def check_adapters(batch: Sequence[Sample], config: TrainConfig, rank: int, fold
 
     def make() -> tuple[Policy, Updater]:
         policy = Policy.load(replace(MODEL, dtype="bfloat16", **lora))  # the adapters are in float32
-        return policy, Updater(policy, config, total_steps=10)
+        return policy, updater_of(policy, config, total_steps=10)
 
     with as_rank(0, 1):
         plain, alone = make()
-        wanted = alone.step(batch)
+        wanted = alone.step(columns(batch))
     policy, updater = make()
-    found = updater.step(batch)
+    found = updater.step(columns(batch))
     assert found["actor/loss"] == pytest.approx(wanted["actor/loss"], rel=1e-3, abs=1e-5)
     assert found["actor/kl"] == pytest.approx(wanted["actor/kl"], rel=0.05)
     assert_sharded(policy.model.parameters(), sum(parameter.numel() for parameter in plain.model.parameters()))
@@ -256,7 +258,7 @@ def check_adapters(batch: Sequence[Sample], config: TrainConfig, rank: int, fold
     resumed, continued = make()
     resumed.load_weights(place)
     continued.load_state_dict(copy.deepcopy(states[0]))
-    assert continued.step(batch)["actor/loss"] == updater.step(batch)["actor/loss"]
+    assert continued.step(columns(batch))["actor/loss"] == updater.step(columns(batch))["actor/loss"]
     for one, other in zip(updater.weights.parameters, continued.weights.parameters, strict=True):
         assert torch.equal(full_state(one.detach(), everywhere=True), full_state(other.detach(), everywhere=True))
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from grpo_runs import MakeConfig, scored
+from grpo_runs import MakeConfig, Sample, columns, scored, updater_of
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
@@ -13,8 +13,6 @@ from outcome_rl.grpo.config.schema import ModelConfig, SamplingConfig
 from outcome_rl.grpo.model import lora
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
-from outcome_rl.grpo.types import Sample
-from outcome_rl.grpo.update.updater import Updater
 
 LORA = ("model.lora_rank=4", "model.lora_alpha=8", "actor.optim.lr=1e-2")
 SETTINGS = ModelConfig(path="toy", device="cpu", lora_rank=4, lora_alpha=8, dtype="float32")
@@ -43,14 +41,14 @@ def logits(model: torch.nn.Module) -> torch.Tensor:
 def test_only_adapters_are_trained(
     adapted: Policy, shared_policy: Policy, batch: list[Sample], small_config: MakeConfig
 ) -> None:
-    updater = Updater(adapted, small_config(Path("unused"), *LORA, "actor.optim.lr_warmup_steps=0"), total_steps=4)
+    updater = updater_of(adapted, small_config(Path("unused"), *LORA, "actor.optim.lr_warmup_steps=0"), total_steps=4)
     assert updater.reference is None
     names = [name for name, parameter in adapted.model.named_parameters() if parameter.requires_grad]
     assert names
     assert all(".lora_" in name for name in names)
     assert sum(p.numel() for p in updater.weights.parameters) < 0.2 * sum(p.numel() for p in adapted.model.parameters())
     torch.testing.assert_close(logits(adapted.model), logits(shared_policy.model))
-    first, second = updater.step(batch), updater.step(batch)
+    first, second = updater.step(columns(batch)), updater.step(columns(batch))
     assert first["actor/kl"] == pytest.approx(0, abs=1e-9)
     assert second["actor/kl"] > 1e-6  # the policy has moved, the reference has not
     assert (logits(adapted.model) - logits(shared_policy.model)).abs().max() > 1e-2
@@ -62,7 +60,7 @@ def test_only_adapters_are_trained(
 def test_a_saved_model_has_merged_weights_and_separate_adapters(
     adapted: Policy, shared_policy: Policy, batch: list[Sample], small_config: MakeConfig, tmp_path: Path
 ) -> None:
-    Updater(adapted, small_config(Path("unused"), *LORA, "actor.optim.lr_warmup_steps=0"), 4).step(batch)
+    updater_of(adapted, small_config(Path("unused"), *LORA, "actor.optim.lr_warmup_steps=0"), 4).step(columns(batch))
     adapted.save(tmp_path)
     written, handed_over = load_file(tmp_path / "model.safetensors"), adapted.published_weights()
     assert written.keys() == handed_over.keys() == shared_policy.published_weights().keys()
@@ -89,14 +87,14 @@ def test_adapters_that_are_not_whole_are_refused(adapted: Policy, tmp_path: Path
 def test_restored_adapters_continue_bit_for_bit(batch: list[Sample], small_config: MakeConfig, tmp_path: Path) -> None:
     config = small_config(Path("unused"), *LORA)
     one, two = Policy.load(SETTINGS), Policy.load(SETTINGS)
-    first, second = Updater(one, config, total_steps=4), Updater(two, config, total_steps=4)
+    first, second = updater_of(one, config, total_steps=4), updater_of(two, config, total_steps=4)
     for ours, theirs in zip(first.weights.parameters, second.weights.parameters, strict=True):
         assert torch.equal(ours, theirs)  # equal at the start
-    first.step(batch)
+    first.step(columns(batch))
     one.save(tmp_path)
     two.load_weights(tmp_path)
     second.load_state_dict(copy.deepcopy(first.state_dict()))
-    assert first.step(batch)["actor/loss"] == second.step(batch)["actor/loss"]
+    assert first.step(columns(batch))["actor/loss"] == second.step(columns(batch))["actor/loss"]
     for ours, theirs in zip(first.weights.parameters, second.weights.parameters, strict=True):
         assert torch.equal(ours, theirs)
 

@@ -11,8 +11,8 @@ from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.data.problems import BatchOrder
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout.collector import Collector
-from outcome_rl.grpo.types import Problem, ProblemSet, Rollout, Sample
+from outcome_rl.grpo.rollout.collector import Collected, Collector
+from outcome_rl.grpo.types import Problem, ProblemSet, Rollout, TrainingBatch
 from outcome_rl.questions import question_key
 
 RIGHT, WRONG, OTHER = r"\boxed{ 4 }", r"\boxed{ 5 }", r"\boxed{ 6 }"
@@ -67,19 +67,27 @@ def make_collector(
         prompts = tuple([i + 1] for i in range(len(PROBLEMS)))
         dataset = ProblemSet("scripted", PROBLEMS, "", prompts)
         return Collector(
-            config, dataset, InOrder(len(PROBLEMS), 2, seed=0), shared_policy, ScriptedEngine(shared_policy), explorer
+            config.rollout,
+            config.algorithm,
+            config.data.max_response_length,
+            config.trainer.seed,
+            dataset,
+            InOrder(len(PROBLEMS), 2, seed=0),
+            shared_policy,
+            ScriptedEngine(shared_policy),
+            explorer,
         )
 
     return make
 
 
-def names(samples: Sequence[Sample]) -> list[str]:
+def names(collected: Collected) -> list[str]:
     """Question ids of the groups."""
-    return [sample.problem.id for sample in samples[::4]]
+    return [problem.id for problem in collected.problems[::4]]
 
 
-def texts(samples: Sequence[Sample]) -> list[str]:
-    return [sample.rollout.text for sample in samples]
+def texts(batch: TrainingBatch) -> list[str]:
+    return [rollout.text for rollout in batch.rollouts]
 
 
 def sampling_metrics(metrics: dict[str, float]) -> dict[str, float]:
@@ -90,8 +98,8 @@ def test_without_the_filter_a_step_is_a_batch(make_collector: Callable[..., Coll
     collector = make_collector("exploration.bonus=none")
     for drawn, chosen in enumerate((["mixed", "solved"], ["wrong", "mixed too"], ["solved too", "mixed again"])):
         collected = collector.collect(drawn)
-        assert names(collected.samples) == chosen
-        assert collected.batch is collected.samples
+        assert names(collected) == chosen
+        assert [*collected.batch.rollouts] == collected.rollouts
         assert collected.num_batches == 1
         assert sampling_metrics(collected.metrics) == {}
 
@@ -99,14 +107,15 @@ def test_without_the_filter_a_step_is_a_batch(make_collector: Callable[..., Coll
 def test_groups_without_a_gradient_are_replaced(make_collector: Callable[..., Collector]) -> None:
     collector = make_collector("exploration.bonus=none", "algorithm.filter_groups.enable=true")
     collected = collector.collect(0)
-    assert names(collected.samples) == ["mixed", "solved", "wrong", "mixed too"]
+    assert names(collected) == ["mixed", "solved", "wrong", "mixed too"]
     assert sampling_metrics(collected.metrics) == {"sampling/batches": 2, "sampling/informative_groups": 0.5}
     assert texts(collected.batch) == [*SCRIPT["mixed"], *SCRIPT["mixed too"]]
-    assert [sample.correct for sample in collected.batch] == [text == RIGHT for text in texts(collected.batch)]
-    assert collected.batch == [*collected.samples[:4], *collected.samples[12:]]
+    assert collected.batch.correct_N.tolist() == [text == RIGHT for text in texts(collected.batch)]
+    assert collected.batch.rollouts == [*collected.rollouts[:4], *collected.rollouts[12:]]
+    assert torch.equal(collected.batch.advantages_N, collected.scored.advantages[[*range(4), *range(12, 16)]])
     assert collected.num_batches == 2
     collected = collector.collect(2)  # continues after the last batch, into the next epoch
-    assert names(collected.samples) == ["solved too", "mixed again", "mixed", "solved"]
+    assert names(collected) == ["solved too", "mixed again", "mixed", "solved"]
     assert texts(collected.batch) == [*SCRIPT["mixed again"], *SCRIPT["mixed"]]
     assert len(set(collector.engine.seeds)) == 4
 
@@ -125,10 +134,10 @@ def test_everything_is_counted_before_anything_is_left_out(make_collector: Calla
 def test_wrong_groups_stay_if_their_bonuses_explore(make_collector: Callable[..., Collector]) -> None:
     collector = make_collector("exploration.bonus=ucb_con", "algorithm.filter_groups.enable=true")
     collected = collector.collect(0)
-    assert names(collected.samples) == ["mixed", "solved", "wrong", "mixed too"]
+    assert names(collected) == ["mixed", "solved", "wrong", "mixed too"]
     assert texts(collected.batch) == [*SCRIPT["mixed"], *SCRIPT["wrong"]]  # a batch is full; the rest is left out
-    assert [sample.advantage for sample in collected.batch[4:]] == [0.0] * 4
-    assert all(sample.bonus > 0 for sample in collected.batch[4:])
+    assert collected.batch.advantages_N[4:].tolist() == [0.0] * 4
+    assert (collected.batch.bonuses_N[4:] > 0).all()
 
 
 def test_a_step_may_learn_from_fewer_groups(make_collector: Callable[..., Collector]) -> None:
@@ -141,7 +150,7 @@ def test_a_step_may_find_nothing(make_collector: Callable[..., Collector], monke
     monkeypatch.setitem(SCRIPT, "mixed", [WRONG] * 4)
     limit = "algorithm.filter_groups.max_num_gen_batches=1"
     collected = make_collector("exploration.bonus=none", "algorithm.filter_groups.enable=true", limit).collect(0)
-    assert collected.batch == []
+    assert len(collected.batch) == 0
     assert sampling_metrics(collected.metrics) == {"sampling/batches": 1, "sampling/informative_groups": 0}
 
 
@@ -155,8 +164,8 @@ def test_a_group_that_is_left_out_of_the_loss_is_replaced(make_collector: Callab
 
     collector.engine.generate = cut_off
     collected = collector.collect(0)
-    assert any(sample.advantage for sample in collected.samples)
-    assert collected.batch == []
+    assert collected.scored.advantages.any()
+    assert len(collected.batch) == 0
 
 
 def test_responses_that_lack_something_end_the_step(make_collector: Callable[..., Collector]) -> None:
@@ -171,9 +180,9 @@ def test_truncated_responses_may_be_left_out_of_the_loss(
     collector = make_collector(f"algorithm.mask_truncated_completions={str(mask).lower()}")
     rollouts = collector.engine.generate([[1], [2]], SamplingConfig(n=4), 16, 0)
     rollouts[1] = rollouts[1]._replace(token_ids=rollouts[1].token_ids[:-1])  # without its end token
-    samples, _ = collector.score(PROBLEMS[:2], rollouts)
-    assert [sample.trained for sample in samples] == [True, not mask, *[True] * 6]
-    assert sum(sample.correct for sample in samples) == 6  # rewards are of all
+    batch, scored = collector.score(PROBLEMS[:2], rollouts)
+    assert batch.trained_N.tolist() == [True, not mask, *[True] * 6]
+    assert int(scored.correct.sum()) == 6  # rewards are of all
 
 
 def test_lengths(make_collector: Callable[..., Collector]) -> None:
@@ -194,59 +203,54 @@ def rollouts(shared_policy: Policy) -> list[Rollout]:
     return [rollout_of(shared_policy, [1], text) for text in RESPONSES]
 
 
-def column(samples: Sequence[Sample], name: str) -> torch.Tensor:
-    return torch.tensor([getattr(sample, name) for sample in samples]).reshape(2, 4)
-
-
-def test_samples_hold_what_was_scored(make_collector: Callable[..., Collector], rollouts: list[Rollout]) -> None:
+def test_a_batch_holds_what_was_scored(make_collector: Callable[..., Collector], rollouts: list[Rollout]) -> None:
     collector = make_collector("exploration.adv_estimator=grpo", "exploration.bonus=ucb")
     collector.score(QUESTIONS, rollouts)
-    samples, scored = collector.score(QUESTIONS, rollouts)
-    assert [sample.rollout for sample in samples] == rollouts
-    assert [sample.problem for sample in samples] == [question for question in QUESTIONS for _ in range(4)]
-    assert column(samples, "correct").tolist() == [[True, False, False, False], [True] * 4]
-    found = [sample.answer and sample.answer.text.strip() for sample in samples]
-    assert found == ["4", "5", "5", None, *["7"] * 4]
+    batch, scored = collector.score(QUESTIONS, rollouts)
+    assert batch.rollouts == rollouts
+    assert batch.correct_N.tolist() == [True, False, False, False, *[True] * 4]
+    assert [answer and answer.text.strip() for answer in scored.answers] == ["4", "5", "5", None, *["7"] * 4]
     rewards = torch.tensor([1.0, 0, 0, 0])
-    torch.testing.assert_close(column(samples, "advantage")[0], (rewards - 0.25) / (rewards.std() + 1e-6))
-    assert column(samples, "advantage")[1].tolist() == [0.0] * 4
-    for name, scores in (("advantage", scored.advantages), ("bonus", scored.bonuses), ("count", scored.counts)):
+    torch.testing.assert_close(batch.advantages_N[:4], (rewards - 0.25) / (rewards.std() + 1e-6))
+    assert batch.advantages_N[4:].tolist() == [0.0] * 4
+    for column, scores in ((batch.advantages_N, scored.advantages), (batch.bonuses_N, scored.bonuses)):
         assert scores.any()
-        assert torch.equal(column(samples, name).flatten(), scores)
+        assert torch.equal(column, scores)
 
 
 def test_dr_grpo_leaves_out_the_division(make_collector: Callable[..., Collector], rollouts: list[Rollout]) -> None:
     settings = ("exploration.adv_estimator=grpo", "algorithm.norm_adv_by_std_in_grpo=false")
-    samples, _ = make_collector(*settings).score(QUESTIONS, rollouts)
-    torch.testing.assert_close(column(samples, "advantage")[0], torch.tensor([0.75, -0.25, -0.25, -0.25]))
+    batch, _ = make_collector(*settings).score(QUESTIONS, rollouts)
+    torch.testing.assert_close(batch.advantages_N[:4], torch.tensor([0.75, -0.25, -0.25, -0.25]))
 
 
 def test_answer_spans_cover_the_answers(
     make_collector: Callable[..., Collector], rollouts: list[Rollout], shared_policy: Policy
 ) -> None:
-    samples, _ = make_collector().score(QUESTIONS, rollouts)
-    spelled = [
-        shared_policy.tokenizer.decode(sample.rollout.token_ids[slice(*sample.answer_span)]) for sample in samples
-    ]
+    batch, _ = make_collector().score(QUESTIONS, rollouts)
+    pairs = zip(rollouts, batch.spans_N2.tolist(), strict=True)
+    spelled = [shared_policy.tokenizer.decode(rollout.token_ids[slice(*span)]) for rollout, span in pairs]
     assert spelled == ["4", "5", "5", "", "7", "7", "7", "7"]
     unmasked, _ = make_collector("exploration.answer_mask_mode=none").score(QUESTIONS, rollouts)
-    assert {sample.answer_span for sample in unmasked} == {(0, 0)}
+    assert not unmasked.spans_N2.any()
 
 
 def test_a_question_twice_in_a_step_is_two_groups(
     make_collector: Callable[..., Collector], rollouts: list[Rollout]
 ) -> None:
     same = [QUESTIONS[0], QUESTIONS[0]]
-    samples, _ = make_collector("exploration.bonus=none").score(same, [*rollouts[:4], *rollouts[1:4], rollouts[1]])
-    assert column(samples, "advantage")[1].tolist() == [0.0] * 4  # all wrong; together with the first group it is not
+    batch, _ = make_collector("exploration.bonus=none").score(same, [*rollouts[:4], *rollouts[1:4], rollouts[1]])
+    assert batch.advantages_N[4:].tolist() == [0.0] * 4  # all wrong; together with the first group it is not
 
 
 def test_rows_of_the_samples_file(make_collector: Callable[..., Collector], rollouts: list[Rollout]) -> None:
-    samples, _ = make_collector("exploration.bonus=none").score(QUESTIONS, rollouts)
-    four, five, also_five, _, *sevens = (sample.row(7)["key"] for sample in samples)
+    batch, scored = make_collector("exploration.bonus=none").score(QUESTIONS, rollouts)
+    problems = [question for question in QUESTIONS for _ in range(4)]
+    found = Collected(problems, rollouts, scored, batch, 1, {}, 0.0, 0.0).rows(7, range(8))
+    four, five, also_five, _, *sevens = (row["key"] for row in found)
     assert four != five == also_five
     assert len({*sevens}) == 1
-    assert samples[3].row(7) == {
+    assert found[3] == {
         "step": 7,
         "question_id": "a",
         "question": "?",
@@ -258,7 +262,7 @@ def test_rows_of_the_samples_file(make_collector: Callable[..., Collector], roll
         "reward": 0.0,
         "count": 0,
         "bonus": 0.0,
-        "advantage": samples[3].advantage,
+        "advantage": float(batch.advantages_N[3]),
     }
-    assert samples[0].row(7)["outcome"].strip() == "4"
-    assert samples[0].row(7)["reward"] == 1.0
+    assert found[0]["outcome"].strip() == "4"
+    assert found[0]["reward"] == 1.0

@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from grpo_runs import LR, MakeConfig, in_float64, random_spans, scored
+from grpo_runs import LR, MakeConfig, Sample, in_float64, random_spans, scored
 
 from outcome_rl.grpo.config.schema import SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
-from outcome_rl.grpo.types import Sample
 
 
 @pytest.fixture(scope="module")

@@ -5,11 +5,9 @@ from functools import partial
 
 import pytest
 import torch
-from grpo_runs import MakeConfig, assert_same_update, clone
+from grpo_runs import MakeConfig, Sample, assert_same_update, clone, columns, updater_of
 
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.types import Sample
-from outcome_rl.grpo.update.updater import Updater
 
 ALL = "actor.ppo_max_token_len_per_gpu=4096"
 FEW = "actor.ppo_max_token_len_per_gpu=32"
@@ -40,8 +38,8 @@ def test_packing_changes_nothing(
     several = ("actor.loss_mode=gspo", "actor.ppo_epochs=2", "actor.entropy_coeff=0.01", "actor.optim.lr=1e-6")
     found = []
     for more in ((ALL,), settings):
-        updater = Updater(clone(base), make_config(*several, *modes, *more), total_steps=10)
-        found += [updater, updater.step(grouped)]
+        updater = updater_of(clone(base), make_config(*several, *modes, *more), total_steps=10)
+        found += [updater, updater.step(columns(grouped))]
     assert_same_update(*found)
     assert found[1]["actor/ratio_mean"] != 1
     assert found[1]["actor/kl"] > 0
@@ -50,19 +48,19 @@ def test_packing_changes_nothing(
 def test_padding_instead_of_packing_changes_nothing(
     base: Policy, grouped: list[Sample], make_config: MakeConfig
 ) -> None:
-    updater = Updater(clone(base), make_config(ALL), total_steps=10)
-    stats = updater.step(grouped)
+    updater = updater_of(clone(base), make_config(ALL), total_steps=10)
+    stats = updater.step(columns(grouped))
     padding = clone(base)
     padding.model.set_attn_implementation("sdpa")
     assert not padding.packs
-    other = Updater(padding, make_config(ALL), total_steps=10)
-    assert_same_update(updater, stats, other, other.step(grouped))
+    other = updater_of(padding, make_config(ALL), total_steps=10)
+    assert_same_update(updater, stats, other, other.step(columns(grouped)))
 
 
 def test_a_batch_without_tokens_changes_nothing(base: Policy, grouped: list[Sample], make_config: MakeConfig) -> None:
     nothing = [replace(sample, rollout=sample.rollout._replace(token_ids=[]), answer_span=(0, 0)) for sample in grouped]
-    updater = Updater(clone(base), make_config("actor.optim.weight_decay=0"), total_steps=10)
-    stats = updater.step(nothing)
+    updater = updater_of(clone(base), make_config("actor.optim.weight_decay=0"), total_steps=10)
+    stats = updater.step(columns(nothing))
     assert (stats["actor/loss"], stats["actor/kl"], stats["actor/grad_norm"]) == (0, 0, 0)
     assert not any(name.startswith("entropy/") for name in stats)
     assert torch.equal(updater.policy.head.weight, base.head.weight)
@@ -80,7 +78,7 @@ def test_shared_prefixes_are_computed_once(base: Policy, grouped: list[Sample], 
     assert len(beginnings) < every - sum(lengths) + sum(lengths[::3]) + lengths[4]
     for share, tokens in (("true", len(beginnings)), ("false", every)):
         computed.clear()
-        Updater(policy, make_config(ALL, f"actor.use_prefix_grouper={share}"), total_steps=10).step(grouped)
+        updater_of(policy, make_config(ALL, f"actor.use_prefix_grouper={share}"), total_steps=10).step(columns(grouped))
         assert computed == [tokens] * 2  # reference and policy
 
 
@@ -94,10 +92,10 @@ def test_compilation_changes_nothing(
     base = clone(base)
     base.model.model.layers = base.model.model.layers[:1]
     base.model.config.num_hidden_layers = 1
-    updater = Updater(clone(base), make_config(*settings), total_steps=10)
-    stats = updater.step(grouped)
-    other = Updater(clone(base), make_config(*settings, "actor.use_torch_compile=true"), total_steps=10)
-    assert_same_update(updater, stats, other, other.step(grouped))
+    updater = updater_of(clone(base), make_config(*settings), total_steps=10)
+    stats = updater.step(columns(grouped))
+    other = updater_of(clone(base), make_config(*settings, "actor.use_torch_compile=true"), total_steps=10)
+    assert_same_update(updater, stats, other, other.step(columns(grouped)))
 
 
 def test_a_mini_batch_without_trained_responses_is_left_out(grouped: list[Sample], make_config: MakeConfig) -> None:
@@ -105,8 +103,8 @@ def test_a_mini_batch_without_trained_responses_is_left_out(grouped: list[Sample
     trained = [replace(sample, trained=row >= 3) for row, sample in enumerate(grouped)]
     updates = []
     for batch in (trained, grouped[3:]):
-        updater = Updater(Policy.load(make_config().model), make_config(*settings), 10)
-        updates += [updater, updater.step(batch)]
+        updater = updater_of(Policy.load(make_config().model), make_config(*settings), 10)
+        updates += [updater, updater.step(columns(batch))]
     assert_same_update(*updates)
 
 
@@ -118,6 +116,6 @@ def test_an_untrained_response_equals_an_empty_one(grouped: list[Sample], make_c
     untrained = [replace(sample, trained=row not in (0, 4, 5)) for row, sample in enumerate(grouped)]
     updates = []
     for batch in (masked, untrained):
-        updater = Updater(Policy.load(make_config().model), make_config("rollout.n=3"), 10)
-        updates += [updater, updater.step(batch)]
+        updater = updater_of(Policy.load(make_config().model), make_config("rollout.n=3"), 10)
+        updates += [updater, updater.step(columns(batch))]
     assert_same_update(*updates)

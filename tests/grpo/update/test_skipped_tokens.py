@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from grpo_runs import MakeConfig, clone, in_float64, plain_logps, scored_batch, with_logps
+from grpo_runs import MakeConfig, Sample, clone, columns, in_float64, plain_logps, scored_batch, updater_of, with_logps
 
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.types import Sample
 from outcome_rl.grpo.update.microbatches import UpdateBatch
 from outcome_rl.grpo.update.updater import Updater
 
@@ -43,11 +42,11 @@ def updated(
 ) -> tuple[Updater, dict[str, float], list[int]]:
     """Update a copy of the policy; return its metrics and the numbers of tokens that passed through the body."""
     policy, passed = clone(base), []
-    updater = Updater(policy, config, total_steps=10)
+    updater = updater_of(policy, config, total_steps=10)
     if before is not None:
-        updater.step(before)
+        updater.step(columns(before))
     policy.model.get_decoder().register_forward_hook(lambda _, __, output: passed.append(output[0].shape[1]))
-    return updater, updater.step(batch, every_token=every_token), passed
+    return updater, updater.step(columns(batch), every_token=every_token), passed
 
 
 def assert_same_weights(one: Updater, other: Updater) -> None:
@@ -96,7 +95,8 @@ def test_other_terms_compute_every_token(term: str, base: Policy, batch: list[Sa
 
 def test_fractions_by_hand(base: Policy, batch: list[Sample], make_config: MakeConfig) -> None:
     config = make_config("actor.kl_loss_coef=0")
-    tokens = UpdateBatch(batch, config, base, every_token=False)
+    of_run = config.actor, config.loss_settings, config.rollout.n, config.data.max_response_length
+    tokens = UpdateBatch(columns(batch), base, *of_run, every_token=False)
     kept = [row for row in range(6) if row not in DEAD]
     responses = [len(sample.rollout.token_ids) for sample in batch]
     spans = [stop - first for first, stop in (sample.answer_span for sample in batch)]

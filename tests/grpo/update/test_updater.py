@@ -11,13 +11,16 @@ import torch
 from grpo_runs import (
     LR,
     MakeConfig,
+    Sample,
     broken_pass,
     clone,
+    columns,
     plain_logits,
     plain_logps,
     random_spans,
     scored,
     scored_batch,
+    updater_of,
     with_logps,
 )
 from op_profile import cost_of
@@ -25,8 +28,6 @@ from op_profile import cost_of
 from outcome_rl.grpo.config.schema import ModelConfig, RolloutConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
-from outcome_rl.grpo.types import Sample
-from outcome_rl.grpo.update.updater import Updater
 
 FLOAT, BFLOAT = torch.float32, torch.bfloat16
 ALL = "actor.ppo_max_token_len_per_gpu=4096"
@@ -40,9 +41,9 @@ def batch(base: Policy) -> list[Sample]:
 
 def stepped(base: Policy, config: TrainConfig, batch: list[Sample], steps: int = 2) -> tuple[Policy, Any]:
     policy = clone(base)
-    updater = Updater(policy, config, total_steps=10)
+    updater = updater_of(policy, config, total_steps=10)
     for _ in range(steps):
-        stats = updater.step(batch)
+        stats = updater.step(columns(batch))
     return policy, stats
 
 
@@ -126,7 +127,7 @@ def test_every_micro_batch_samples_by_a_seed_of_its_own(
     shared_policy: Policy, batch: list[Sample], make_config: MakeConfig
 ) -> None:
     config = make_config("actor.sample_below=0.2", "actor.ppo_max_token_len_per_gpu=32")
-    updater = Updater(clone(shared_policy), config, total_steps=2)
+    updater = updater_of(clone(shared_policy), config, total_steps=2)
     loss, seeds = updater.loss, list[int]()
 
     def recorded(*columns: Any, **options: Any) -> Any:
@@ -135,7 +136,7 @@ def test_every_micro_batch_samples_by_a_seed_of_its_own(
 
     updater.loss = recorded
     for _ in range(2):
-        updater.step(batch)
+        updater.step(columns(batch))
     assert len({*seeds}) == len(seeds) >= 2 * 3
 
 
@@ -187,16 +188,16 @@ def test_importance_weights_cost_no_product(base: Policy, batch: list[Sample], m
         sampled = with_logps(batch, [logps.tolist() for logps in plain_logps(base, batch, temperature=1.0)])
 
     def products(*settings: str) -> int:
-        updater = Updater(clone(base), make_config("rollout.engine=vllm", *settings), total_steps=2)
-        return cost_of(lambda: updater.step(sampled)).multiply_adds
+        updater = updater_of(clone(base), make_config("rollout.engine=vllm", *settings), total_steps=2)
+        return cost_of(lambda: updater.step(columns(sampled))).multiply_adds
 
     assert products("rollout.importance_cap=2") == products()
 
 
 def test_without_kl_there_is_no_reference(base: Policy, batch: list[Sample], make_config: MakeConfig) -> None:
-    updater = Updater(clone(base), make_config("actor.kl_loss_coef=0"), total_steps=2)
+    updater = updater_of(clone(base), make_config("actor.kl_loss_coef=0"), total_steps=2)
     assert updater.reference is None
-    assert updater.step(batch)["actor/kl"] == 0.0
+    assert updater.step(columns(batch))["actor/kl"] == 0.0
 
 
 def test_the_gradient_is_clipped(base: Policy, batch: list[Sample], make_config: MakeConfig) -> None:
@@ -236,33 +237,33 @@ def test_entropy_is_the_mean_over_tokens_of_each_kind(
 @pytest.mark.parametrize("schedule", ["constant", "constant_with_warmup"])
 def test_the_schedule_is_followed(schedule: str, base: Policy, batch: list[Sample], make_config: MakeConfig) -> None:
     config = make_config(f"actor.optim.lr_scheduler_type={schedule}", "actor.optim.lr_warmup_steps=2")
-    updater = Updater(clone(base), config, total_steps=4)
-    assert [updater.step(batch)["actor/lr"] for _ in range(4)] == pytest.approx([0.0, LR / 2, LR, LR])
+    updater = updater_of(clone(base), config, total_steps=4)
+    assert [updater.step(columns(batch))["actor/lr"] for _ in range(4)] == pytest.approx([0.0, LR / 2, LR, LR])
 
 
 def test_the_optimizer_has_its_settings(shared_policy: Policy, make_config: MakeConfig) -> None:
     config = make_config("actor.optim.betas=[0.8,0.95]", "actor.optim.weight_decay=0.1")
-    [group] = Updater(clone(shared_policy), config, total_steps=2).optimizer.param_groups
+    [group] = updater_of(clone(shared_policy), config, total_steps=2).optimizer.param_groups
     assert (group["lr"], tuple(group["betas"]), group["weight_decay"]) == (LR, (0.8, 0.95), 0.1)
 
 
 def test_updates_let_a_warning_be_shown_once(base: Policy, batch: list[Sample], make_config: MakeConfig) -> None:
-    updater = Updater(clone(base), make_config(), total_steps=5)
-    updater.step(batch)
+    updater = updater_of(clone(base), make_config(), total_steps=5)
+    updater.step(columns(batch))
     with warnings.catch_warnings(record=True) as shown:
         warnings.simplefilter("default")
         for _ in range(3):
             warnings.warn("identical completions", stacklevel=1)
-            updater.step(batch)
+            updater.step(columns(batch))
     assert len(shown) == 1
 
 
 def test_a_small_step_in_bfloat16_is_not_rounded_away(batch: list[Sample], make_config: MakeConfig) -> None:
     """A step of 1e-6 would change hardly any bfloat16 weight; it changes all masters."""
     policy = Policy.load(ModelConfig(path="toy", device="cpu", dtype="bfloat16"))
-    updater = Updater(policy, make_config("actor.optim.lr=1e-6"), total_steps=2)
+    updater = updater_of(policy, make_config("actor.optim.lr=1e-6"), total_steps=2)
     before = [master.clone() for master in updater.weights.parameters]
-    updater.step(batch)
+    updater.step(columns(batch))
     for weight, master, old in zip(policy.model.parameters(), updater.weights.parameters, before, strict=True):
         assert weight.dtype == BFLOAT
         assert torch.equal(weight, master.to(BFLOAT))
@@ -279,8 +280,8 @@ def test_bfloat16_follows_the_gradient_of_float32(
         Policy(copy.deepcopy(rounded).float(), shared_policy.tokenizer),
         Policy(copy.deepcopy(rounded), shared_policy.tokenizer),
     ]
-    updaters = [Updater(policy, make_config("actor.grad_clip=1e9"), 2) for policy in policies]
-    stats = [updater.step(batch) for updater in updaters]
+    updaters = [updater_of(policy, make_config("actor.grad_clip=1e9"), 2) for policy in policies]
+    stats = [updater.step(columns(batch)) for updater in updaters]
     full, half = (torch.cat([p.grad.flatten() for p in updater.weights.parameters]) for updater in updaters)
     assert half.dtype == torch.float32
     eager = Policy(copy.deepcopy(rounded), shared_policy.tokenizer)
@@ -306,15 +307,15 @@ def test_a_restored_updater_continues_bit_for_bit(
     settings = ("actor.optim.lr=1e-5", "actor.sample_below=0.2", "actor.ppo_max_token_len_per_gpu=32")
     config = make_config(f"actor.optim.lr_scheduler_type={schedule}", *settings)
     one = Policy(copy.deepcopy(base.model).to(dtype), base.tokenizer)
-    first = Updater(one, config, total_steps=5)
-    first.step(batch)
+    first = updater_of(one, config, total_steps=5)
+    first.step(columns(batch))
     torch.save(first.state_dict(), tmp_path / "state.pt")
     two = clone(one)
-    second = Updater(two, config, total_steps=5)
+    second = updater_of(two, config, total_steps=5)
     second.reference = first.reference
     second.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
     for _ in range(2):
-        left, right = first.step(batch), second.step(batch)
+        left, right = first.step(columns(batch)), second.step(columns(batch))
         assert left["actor/lr"] == right["actor/lr"]
         assert left["actor/loss"] == right["actor/loss"]
     for ours, theirs in zip(first.weights.parameters, second.weights.parameters, strict=True):
@@ -331,12 +332,12 @@ def test_several_updates_are_clipped_around_the_policy_that_sampled(
     settings = ("actor.ppo_mini_batch_size=2", "rollout.n=3", f"actor.loss_mode={loss_mode}", "actor.kl_loss_coef=0")
     config = make_config("actor.grad_clip=1e9", "actor.clip_ratio_low=0.02", "actor.clip_ratio_high=0.03", *settings)
     policy = clone(base)
-    updater = Updater(policy, config, total_steps=10)
+    updater = updater_of(policy, config, total_steps=10)
     stepped_once: list[dict[str, torch.Tensor]] = []
     updater.optimizer.register_step_post_hook(
         lambda *_: stepped_once.append({name: value.clone() for name, value in policy.model.state_dict().items()})
     )
-    stats = updater.step(grouped)
+    stats = updater.step(columns(grouped))
     assert len(stepped_once) == 2
 
     wanted = clone(base)
@@ -371,25 +372,25 @@ def test_a_mini_batch_that_is_not_finite_leaves_the_earlier_steps(
     """The learning rate goes on, as after a step without an update."""
     settings = ("actor.ppo_mini_batch_size=1", "rollout.n=3", "actor.kl_loss_coef=0")
     policy = clone(base)
-    updater = Updater(policy, make_config(*settings, "actor.optim.lr_scheduler_type=linear"), total_steps=4)
+    updater = updater_of(policy, make_config(*settings, "actor.optim.lr_scheduler_type=linear"), total_steps=4)
     updater.advance()
     after = rf"after {number - 1} of its 3 optimizer steps " if number > 1 else "^"
     named = rf"{after}the gradient is not finite .* Lower actor\.optim\.lr"
     with broken_pass(policy, number), pytest.raises(FloatingPointError, match=named):
-        updater.step(grouped[:9])
+        updater.step(columns(grouped[:9]))
     assert {int(state["step"]) for state in updater.optimizer.state.values()} == ({2} if number == 3 else set())
     assert all(parameter.isfinite().all() for parameter in policy.model.parameters())
     moved = (policy.head.weight - base.head.weight).abs().max()
     assert moved > LR / 2 if number == 3 else moved == 0
-    assert updater.step(grouped)["actor/lr"] == pytest.approx(LR / 2)
+    assert updater.step(columns(grouped))["actor/lr"] == pytest.approx(LR / 2)
 
 
 def test_the_reference_can_be_offloaded(base: Policy, batch: list[Sample], make_config: MakeConfig) -> None:
-    updater = Updater(clone(base), make_config("actor.ref_param_offload=true"), total_steps=10)
+    updater = updater_of(clone(base), make_config("actor.ref_param_offload=true"), total_steps=10)
     moves: list[Any] = []
     real = updater.reference.model.to
     updater.reference.model.to = lambda *where: (moves.append(*where), real(*where))
-    updater.step(batch)
+    updater.step(columns(batch))
     assert moves == [torch.device("cpu"), "cpu"]  # to the policy's device, and away
 
 
@@ -398,7 +399,7 @@ def test_gradient_checkpointing_changes_nothing_but_memory(batch: list[Sample], 
     saved = []
     for on in (False, True):
         policy = Policy.load(ModelConfig(path="toy", device="cpu", enable_gradient_checkpointing=on, dtype="float32"))
-        updater = Updater(policy, make_config(ALL), total_steps=2)
+        updater = updater_of(policy, make_config(ALL), total_steps=2)
         kept = 0
 
         def count(tensor: torch.Tensor) -> torch.Tensor:
@@ -407,7 +408,7 @@ def test_gradient_checkpointing_changes_nothing_but_memory(batch: list[Sample], 
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-            found += [updater, updater.step(batch)]
+            found += [updater, updater.step(columns(batch))]
         saved.append(kept)
         assert not any(module.training for module in policy.model.modules())
     for ours, theirs in zip(found[0].weights.parameters, found[2].weights.parameters, strict=True):

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from grpo_runs import MakeConfig, scored_batch, with_logps
+from grpo_runs import MakeConfig, Sample, columns, scored_batch, updater_of, with_logps
 from ledger import Ledger, ledger_of
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
@@ -24,9 +24,7 @@ from outcome_rl.grpo.config.schema import SamplingConfig
 from outcome_rl.grpo.model import policy as policy_module
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.decode_loop import CHECK_EVERY, decode
-from outcome_rl.grpo.types import Sample
 from outcome_rl.grpo.update import updater as updater_module
-from outcome_rl.grpo.update.updater import Updater
 
 GPU = torch.device("meta")
 
@@ -106,9 +104,9 @@ def test_a_step_waits_for_each_gradient_norm_and_once_for_the_metrics(
     if name == "importance weights":
         batch = with_logps(batch, [[-1.0] * len(sample.rollout.token_ids) for sample in batch])
     policy = on_gpu(shared_policy, packs=config.model.use_remove_padding)
-    updater = Updater(policy, config, total_steps=10)
+    updater = updater_of(policy, config, total_steps=10)
     for _ in range(2):
-        assert ledger_of(lambda ledger: updater.step(batch)).waits == ["item"] * numbers_read + ["to host"]
+        assert ledger_of(lambda ledger: updater.step(columns(batch))).waits == ["item"] * numbers_read + ["to host"]
     for parameter in updater.weights.parameters:
         assert parameter.dtype == parameter.grad.dtype == torch.float32
 
