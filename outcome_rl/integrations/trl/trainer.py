@@ -71,7 +71,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         correct_threshold: with `correct_reward`, a response is correct if its reward is at least this.
         fused_loss: compute the loss from hidden states by `linear_policy_loss`, in place of TRL's log-probabilities.
             Values and gradients equal TRL's. Only steps that are logged compute the tokens without a gradient, so the
-            loss's metrics `entropy`, `kl` and `clip_ratio/...` are those of the logged steps alone.
+            loss's metrics `entropy`, `kl` and `clip_ratio/...` describe the logged steps only.
         sample_below: with `fused_loss`, the probability in [0, 1) below which `linear_policy_loss` samples gradients of
             logits, such as 1e-4: gradients are TRL's on average, in one product with the head instead of three. Seeds
             follow from `args.seed`, step, micro-batch and rank. 0 (default) is off.
