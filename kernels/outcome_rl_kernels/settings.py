@@ -57,11 +57,13 @@ class Setting:
     bounds: tuple[tuple[str, float], ...]  # such as (">", 0) and ("<=", 1)
     also: float | None
     affects_results: bool
-    only_from_user: bool
+    only_from_user: bool | Callable[[Any], bool]
 
     @property
     def needs_user(self) -> bool:
         """Whether the value is one that only the user may give: it names code to run, or a machine to talk to."""
+        if not isinstance(self.only_from_user, bool):
+            return self.only_from_user(self.value)
         if not self.only_from_user:
             return False
         return ":" in self.value if isinstance(self.value, str) else bool(self.value)
@@ -131,7 +133,7 @@ def setting(
     le: float | None = None,
     also: float | None = None,
     affects_results: bool = True,
-    only_from_user: bool = False,
+    only_from_user: bool | Callable[[Any], bool] = False,
 ) -> T:
     """Declare a setting: a dataclass field that knows its range, help text and effect on results.
 
@@ -145,8 +147,8 @@ def setting(
         affects_results: whether a run computes something else under another value. If not, a run that continues a
             checkpoint may change it.
         only_from_user: whether a value may name code to run ("module:function", true for a boolean) or a machine to
-            talk to. Such a value is taken from the command line, from a file that the user names as settings, or from
-            the caller, and never from the folder of a run or of saved counts.
+            talk to; a function says it of a value. Such a value is taken from the command line, from a file that the
+            user names as settings, or from the caller, and never from the folder of a run or of saved counts.
     """
     if not help.strip():
         raise ValueError("help must describe the setting; got an empty text")

@@ -69,7 +69,7 @@ def test_recommended_settings_are_those_of_the_plans() -> None:
         config: ExplorationConfig = eval(f"ExplorationConfig({decided.setting(name)})")
         trained = load_config("toy", ALL[name].overrides("hard")).exploration
         assert (config.adv_estimator, config.bonus) == (trained.adv_estimator, trained.bonus)
-        assert config.bonus == "none" or [config.coef] == trained.coef
+        assert config.bonus == "none" or config.coef == trained.coef
     (line,) = [line for line in decided.forgetting_table(hard).splitlines() if line.startswith("| GRPO |")]
     finals = [decided.values(hard, "none", final(k)) for k in (1, 32)]
     assert line == f"| GRPO | {' | '.join(f'{statistics.fmean(one):.3f}' for one in finals)} |"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from outcome_rl.exploration.config import ExplorationConfig
+from outcome_rl.grpo.config.sources import any_function
 from outcome_rl.user_functions import load_function
 from outcome_rl_kernels.advantages.estimators import check_group_size
 from outcome_rl_kernels.loss.losses import token_loss_names
@@ -80,14 +81,19 @@ class DataConfig:
         '"path.py:function", with "?TEXT" for an argument, that returns rows, or Hugging Face datasets '
         '"NAME[:CONFIG]@SPLIT". A slice of the rows may follow, such as [:1000].',
         affects_results=False,  # files may move: a checkpoint holds a fingerprint of their contents
+        only_from_user=any_function,
     )
     val_files: list[str] = setting(
-        [], "Validation problems, evaluated every trainer.test_freq steps.", affects_results=False
+        [],
+        "Validation problems, evaluated every trainer.test_freq steps.",
+        affects_results=False,
+        only_from_user=any_function,
     )
     test_files: list[str] = setting(
         [],
         "Test problems, evaluated before the first and after the last step, to compare base and trained policy.",
         affects_results=False,
+        only_from_user=any_function,
     )
     id_key: str = setting(
         "",

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import logging
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -24,6 +23,7 @@ from outcome_rl.files.rows import (
     read_objects,
 )
 from outcome_rl.grpo.config.schema import DataConfig
+from outcome_rl.grpo.config.sources import is_function, split_slice
 from outcome_rl.grpo.types import Message, Problem, ProblemSet
 from outcome_rl.sampler.seeds import derive_seed
 from outcome_rl.toy import DialectTask
@@ -32,7 +32,6 @@ from outcome_rl.user_functions import load_function
 logger = logging.getLogger(__name__)
 
 SHOWN = 5  # problems in a warning
-_SLICE = re.compile(r"(.*)\[(\d*):(\d*)\]")
 
 
 def load_problems(
@@ -130,20 +129,12 @@ def _rows(source: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     yield from islice(_every_row(source), chosen.start, chosen.stop)
 
 
-def split_slice(source: str) -> tuple[str, slice]:
-    """Split "problems.jsonl[:32]" or "toy:test[8:]" into source and slice; a hub data set keeps its own."""
-    match = _SLICE.fullmatch(source)
-    if match is None or "@" in match[1]:
-        return source, slice(None)
-    return match[1], slice(*(int(bound) if bound else None for bound in match.groups()[1:]))
-
-
 def _every_row(source: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     name, _, split = source.partition(":")
     function, marked, argument = source.partition("?")
     if name == "toy":
         rows: Iterable[Any] = DialectTask().problems(cast(Any, split or "train"))
-    elif ":" in function and "@" not in function and not function.endswith(SUFFIXES):
+    elif is_function(source):
         rows = load_function(function)(*[argument] * len(marked))
     elif source.endswith(SUFFIXES):
         if not Path(source).is_file():

@@ -110,7 +110,7 @@ def test_a_kill_while_an_old_one_is_removed_leaves_no_half_of_it(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("outcome_rl.files.atomic.shutil.rmtree", killed)
+        patched.setattr("outcome_rl_kernels.whole_files.shutil.rmtree", killed)
         with pytest.raises(KeyboardInterrupt):
             write_checkpoint(tmp_path, 2, fill_with("two"), keep=1)
     assert latest_checkpoint(tmp_path) == tmp_path / "global_step_2"

@@ -4,7 +4,7 @@ import io
 import re
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 from rich.console import Console
@@ -34,7 +34,7 @@ def make_display(monkeypatch: pytest.MonkeyPatch) -> MakeDisplay:
     def make(total: int, first: int = 0, *, terminal: bool, width: int = 80) -> tuple[Display, io.StringIO]:
         output = io.StringIO()
 
-        def console(**settings: Any) -> Console:
+        def console(file: TextIO, **settings: Any) -> Console:
             settings["soft_wrap"] = not terminal
             return Console(file=output, force_terminal=terminal, width=width, _environ={}, **settings)
 
