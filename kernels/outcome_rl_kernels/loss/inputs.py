@@ -273,7 +273,7 @@ def denominator(tokens_S: Tensor, loss_agg: LossAggregation, horizon: float | Te
     return sequences * horizon if loss_agg == "seq-mean-token-sum-norm" else sequences
 
 
-def check_labels(labels_N: Tensor, active_N: Tensor | None, vocabulary: int) -> None:
+def check_labels(labels_N: Tensor, active_N: Tensor | None, vocabulary: int, name: str = "labels") -> None:
     """Refuse labels of active tokens outside [0, V); on the CPU only, because looking at a GPU would synchronise."""
     if not is_readable(labels_N):
         return
@@ -283,7 +283,7 @@ def check_labels(labels_N: Tensor, active_N: Tensor | None, vocabulary: int) -> 
     if bad_N.any():
         position = int(bad_N.nonzero()[0])
         raise ValueError(
-            f"labels of active tokens must lie in [0, {vocabulary}); got {int(labels_N[position])} at flat position "
+            f"{name} of active tokens must lie in [0, {vocabulary}); got {int(labels_N[position])} at flat position "
             f"{position}. Tokens to be ignored need mask = False"
         )
 

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from outcome_rl_kernels.backends import Backend, Impl, choose
-from outcome_rl_kernels.checks import FLOATS, as_mask, check_tensor, is_traced, refuse_second_derivatives
+from outcome_rl_kernels.checks import FLOATS, as_mask, check_tensor, is_traced, refuse_second_derivatives, shape_text
 from outcome_rl_kernels.loss.chunked_head import HeadGradients, LogitChunks, empty_gradients, rows_of_mask, spread
+from outcome_rl_kernels.loss.given_ids import logprobs_of_ids
 from outcome_rl_kernels.loss.inputs import check_head, check_labels, check_workspace, savable
 from outcome_rl_kernels.loss.reference import capped, head_logits, reference_logprobs
 from outcome_rl_kernels.loss.support.api import check_support, kept_logits_of_head, support_logprobs
@@ -24,8 +25,9 @@ from outcome_rl_kernels.loss.vocab_parallel import VocabShard, kernels_of, vocab
 def linear_logprobs(
     hidden: Tensor,
     weight: Tensor,
-    labels: Tensor,
+    labels: Tensor | None,
     *,
+    ids: Tensor | None = None,
     bias: Tensor | None = None,
     support: Support | tuple[Tensor, Tensor] | None = None,
     vocab_group: "torch.distributed.ProcessGroup | None" = None,
@@ -46,7 +48,11 @@ def linear_logprobs(
     Args:
         hidden: (B, T, H) or (N, H); `hidden[t]` predicts `labels[t]`, so the caller shifts.
         weight: (V, H), the lm_head weight, in the dtype of `hidden`.
-        labels: (B, T) or (N,) int64 in [0, V); any value where `mask` is False.
+        labels: (B, T) or (N,) int64 in [0, V); any value where `mask` is False. None with `ids`.
+        ids: (B, T, K) or (N, K) int64, such as a teacher's K most likely tokens: `logps` then has K + 1 columns, the
+            log-probabilities of these tokens, normalised over the whole vocabulary, and of all other tokens together.
+            An id that occurs twice counts once among the others. Not together with `support` or `vocab_group`. It
+            takes more memory than a label: a float32 copy of a chunk's logits, and two gradients.
         bias: (V,) or None.
         support: the tokens that the sampler kept, as for `linear_policy_loss`; the softmax is then over them only.
         vocab_group: ranks among which the vocabulary is sharded, as for `linear_policy_loss`.
@@ -61,8 +67,8 @@ def linear_logprobs(
             and three backward, the first to recompute the chunk's logits; "auto" takes the fast one where it can.
 
     Returns:
-        `(logps, entropies or None)`, both shaped like `labels`, float32 (float64 for float64 inputs), differentiable in
-        `hidden`, `weight` and `bias`.
+        `(logps, entropies or None)`, both shaped like `labels`, or `logps` (..., K + 1) with `ids`; float32 (float64
+        for float64 inputs), differentiable in `hidden`, `weight` and `bias`.
 
     Raises:
         TypeError, ValueError: an argument has the wrong type, dtype, shape, device or range. Labels out of range
@@ -70,8 +76,9 @@ def linear_logprobs(
             would synchronise.
     """
     check_tensor("hidden", hidden, FLOATS)
-    LossSettings(temperature=temperature, softcap=softcap)  # checks them
-    labels = savable(check_tensor("labels", labels, (torch.int64,), hidden.device))
+    settings = LossSettings(temperature=temperature, softcap=softcap)
+    given = None if ids is None else _check_ids(ids, labels, hidden, support, vocab_group)
+    labels = savable(check_tensor("labels", labels if given is None else given[..., 0], (torch.int64,), hidden.device))
     head = check_head(hidden, weight, bias, labels)
     check_workspace(workspace_bytes)
     labels_N, mask_N = labels.reshape(-1), None
@@ -81,15 +88,31 @@ def linear_logprobs(
         support = check_support(support, labels_N, mask_N, weight.shape[0])
     chosen, _ = choose("linear_logprobs", impl, hidden.device, head.hidden.dtype)
     shard = vocab_shard(vocab_group, head.weight, support, chosen)
-    if chosen == "reference" or support is not None:
+    if given is not None:
+        ids_NK = given.reshape(-1, given.shape[-1])
+        active_NK = None if mask_N is None else mask_N[:, None].expand(ids_NK.shape).reshape(-1)
+        check_labels(ids_NK.reshape(-1), active_NK, weight.shape[0], "ids")
+        values = logprobs_of_ids(head, ids_NK, mask_N, settings, workspace_bytes, fp32_logits, chosen)
+    elif chosen == "reference" or support is not None:
         values = unchunked_logprobs(head, labels_N, mask_N, support, temperature, softcap, fp32_logits, chosen)
     else:
         options = _Options(temperature, softcap, workspace_bytes, fp32_logits, chosen)
         values_2N = _LinearLogprobs.apply(*head, mask_N, labels_N, options, shard)  # type: ignore[no-untyped-call]
         values = values_2N[0], values_2N[1]  # not unbound, whose results must not be changed in place
     dtype = torch.promote_types(head.hidden.dtype, torch.float32)
-    logps, entropies = (value_N.to(dtype).reshape(labels.shape) for value_N in values)
+    logps, entropies = (value.to(dtype).reshape(*labels.shape, *value.shape[1:]) for value in values)
     return logps, entropies if return_entropy else None
+
+
+def _check_ids(ids: Tensor, labels: Tensor | None, hidden: Tensor, support: object, vocab_group: object) -> Tensor:
+    """Return ids if they are (..., K), and neither labels nor a part of the vocabulary is given beside them."""
+    for name, other in (("labels", labels), ("support", support), ("vocab_group", vocab_group)):
+        if other is not None:
+            raise ValueError(f"{name} must be None with ids, which are over the whole vocabulary; leave it out")
+    check_tensor("ids", ids, (torch.int64,), hidden.device)
+    if ids.dim() != hidden.dim() or ids.shape[-1] == 0:
+        raise ValueError(f"ids must have shape (..., K) with K >= 1 where hidden has (..., H); got {shape_text(ids)}")
+    return savable(ids)
 
 
 def unchunked_logprobs(

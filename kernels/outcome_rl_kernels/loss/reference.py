@@ -13,7 +13,7 @@ from outcome_rl_kernels.loss.inputs import check_labels
 from outcome_rl_kernels.loss.types import Head, TokenBatch, in_dtype
 
 
-def head_logits(head: Head, rows_R: Tensor, *, fp32_logits: bool) -> Tensor:
+def head_logits(head: Head, rows_R: Tensor | slice, *, fp32_logits: bool) -> Tensor:
     """Return the logits of rows, (R, V), which `fp32_logits` keeps from being rounded to a half-precision dtype."""
     hidden_RH, weight, bias = head.hidden[rows_R], head.weight, head.bias
     if fp32_logits and weight.dtype.itemsize < 4:
@@ -30,8 +30,8 @@ def capped(logits: Tensor, softcap: float | None) -> Tensor:
     return (softcap * torch.tanh(wide / softcap)).to(logits.dtype)
 
 
-def logps_and_entropies(logits_NV: Tensor, labels_N: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Return the log-probability of each label and the entropy of each row, of `softmax(logits / temperature)`.
+def log_probabilities(logits_NV: Tensor, temperature: float) -> Tensor:
+    """Return `log_softmax(logits / temperature)`, (N, V).
 
     bf16 and fp16 logits are upcast first: a log-sum-exp over V terms in half precision is off in the second digit. The
     largest term, 1, is apart from the others: beside it, a peaked row's would be rounded off. Its distance to
@@ -42,11 +42,18 @@ def logps_and_entropies(logits_NV: Tensor, labels_N: Tensor, temperature: float)
     maxima_N1 = logits_NV.gather(1, tops_N1)
     distances_NV = (logits_NV - maxima_N1).scatter(1, tops_N1, (maxima_N1 - maxima_N1).detach())
     others_N1 = distances_NV.scatter(1, tops_N1, -torch.inf).exp().sum(dim=-1, keepdim=True)
-    log_probs_NV = distances_NV - others_N1.log1p()
-    logps_N = log_probs_NV.gather(1, labels_N[:, None])[:, 0]
-    # A token of probability 0 (logit -inf) contributes 0 to the entropy, not 0 * -inf.
-    entropies_N = -(log_probs_NV.exp() * log_probs_NV.masked_fill(log_probs_NV.isneginf(), 0.0)).sum(dim=-1)
-    return logps_N, entropies_N
+    return distances_NV - others_N1.log1p()
+
+
+def entropies_of(log_probs_NV: Tensor) -> Tensor:
+    """Return the entropy of each row; a token of probability 0 contributes 0, not 0 * -inf."""
+    return -(log_probs_NV.exp() * log_probs_NV.masked_fill(log_probs_NV.isneginf(), 0.0)).sum(dim=-1)
+
+
+def logps_and_entropies(logits_NV: Tensor, labels_N: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Return the log-probability of each label and the entropy of each row, of `softmax(logits / temperature)`."""
+    log_probs_NV = log_probabilities(logits_NV, temperature)
+    return log_probs_NV.gather(1, labels_N[:, None])[:, 0], entropies_of(log_probs_NV)
 
 
 def reference_logprobs(

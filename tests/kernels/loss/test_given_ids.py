@@ -1,0 +1,133 @@
+"""Log-probabilities of given tokens and of all others together, against float64 and plain PyTorch in its own dtype."""
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from loss_cases import FLOOR, WANTS, H, V, assert_as_exact, make_case, needs_native
+from torch import Tensor
+
+from outcome_rl_kernels import linear_logprobs
+
+
+def expected(operands: dict[str, Tensor], ids: Tensor, mask: Tensor, temperature: float, softcap: Any) -> Any:
+    """In float64, by the definition: the others' probability is the sum of theirs."""
+    logits = torch.nn.functional.linear(operands["hidden"].nan_to_num(), operands["weight"], operands.get("bias"))
+    logits = logits if softcap is None else softcap * (logits / softcap).tanh()
+    log_probs = (logits / temperature).log_softmax(dim=-1)
+    rest = log_probs.exp().scatter(-1, ids, 0).sum(dim=-1, keepdim=True).log()
+    values = torch.cat([log_probs.gather(-1, ids), rest], dim=-1)
+    return values * mask[..., None], -(log_probs.exp() * log_probs).sum(dim=-1) * mask
+
+
+def with_gradients(function: Any, operands: dict[str, Tensor], wants: set[str], upstream: Tensor) -> Any:
+    leaves = {name: value.clone().requires_grad_(name in wants) for name, value in operands.items()}
+    logps, entropies = function(leaves)
+    total = (logps * upstream[..., :-1]).sum() + (entropies * upstream[..., -1]).sum()
+    if total.requires_grad:
+        total.backward()
+    return (logps.detach(), entropies.detach()), {name: leaf.grad for name, leaf in leaves.items()}
+
+
+@needs_native
+@settings(max_examples=100, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16]),
+    impl=st.sampled_from(["native", "reference"]),
+    K=st.sampled_from([1, 3, V - 1]),
+    numbers=st.fixed_dictionaries(
+        {"temperature": st.sampled_from([1.0, 0.7]), "softcap": st.sampled_from([None, 12.0])}
+    ),
+    absent=st.sets(st.just("bias")),
+    packed=st.booleans(),
+    wants=WANTS,
+    chunk_rows=st.sampled_from([None, 1, 4]),
+    fp32_logits=st.booleans(),
+)
+def test_as_exact_as_plain_pytorch(
+    seed: int,
+    dtype: torch.dtype,
+    impl: Any,
+    K: int,
+    numbers: Any,
+    wants: Any,
+    chunk_rows: Any,
+    fp32_logits: bool,
+    **drawn: Any,
+) -> None:
+    case = make_case(seed, dtype, {}, **drawn)
+    mask, g = case.inputs["mask"], torch.Generator().manual_seed(seed)
+    ids = torch.rand(*mask.shape, V, generator=g).argsort(dim=-1)[..., :K]
+    poisoned = ids.masked_fill(~mask[..., None], -7)
+    upstream = torch.randn(*mask.shape, K + 2, generator=g)
+    workspace = None if chunk_rows is None else chunk_rows * V * (4 + dtype.itemsize)
+
+    def ours(options: Any) -> Any:
+        return lambda leaves: linear_logprobs(
+            **leaves, labels=None, ids=poisoned, mask=mask, return_entropy=True, **numbers, **options
+        )
+
+    exact = {name: value.double() for name, value in case.operands.items()}
+    values, truth = with_gradients(lambda leaves: expected(leaves, ids, mask, **numbers), exact, wants, upstream)
+    plain, eager = with_gradients(ours({"impl": "reference"}), case.operands, wants, upstream)
+    options = {"impl": impl, "workspace_bytes": workspace, "fp32_logits": fp32_logits}
+    found, got = with_gradients(ours(options), case.operands, wants, upstream)
+    assert_as_exact(got, eager, truth)
+    for one, theirs, want in zip(found, plain, values, strict=True):
+        assert not one[~mask].any()
+        far = [(each - want).abs().max() for each in (one, theirs)]
+        assert far[0] <= 2 * far[1] + 16 * FLOOR
+
+
+@pytest.mark.parametrize("impl", ["reference", pytest.param("native", marks=needs_native)])
+def test_the_others_are_exact_where_they_are_rare(impl: Any) -> None:
+    """1 less the ids' probabilities would be rounding alone."""
+    weight = torch.tensor([[18.5], [0.0], [-1.0], [-40.0]])
+    leaf = torch.ones(1, 1, requires_grad=True)
+    logps, _ = linear_logprobs(leaf, weight, None, ids=torch.tensor([[0]]), impl=impl)
+    logps[0, 1].backward()
+    double = torch.ones(1, 1, dtype=torch.float64, requires_grad=True)
+    log_probs = (double @ weight.double().T).log_softmax(dim=-1)
+    rest = log_probs[0, 1:].logsumexp(dim=0)
+    rest.backward()
+    assert rest.exp() < 2e-8
+    assert logps[0, 1].exp().item() == pytest.approx(rest.exp().item(), rel=1e-6)
+    assert leaf.grad.item() == pytest.approx(double.grad.item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("impl", ["reference", pytest.param("native", marks=needs_native)])
+def test_ids_of_the_whole_vocabulary_leave_nothing(impl: Any) -> None:
+    hidden, weight = torch.randn(2, H).requires_grad_(), torch.randn(V, H)
+    logps, _ = linear_logprobs(hidden, weight, None, ids=torch.arange(V).expand(2, V), impl=impl)
+    assert logps[:, -1].isneginf().all()
+    logps[:, :-1].sum().backward()
+    assert hidden.grad.isfinite().all()
+
+
+@needs_native
+def test_compiles_whole() -> None:
+    hidden, weight, ids = torch.randn(3, H), torch.randn(V, H), torch.arange(6).view(3, 2)
+    compiled = torch.compile(linear_logprobs, fullgraph=True, backend="aot_eager")
+    for mask in (None, torch.tensor([True, False, True])):
+        found, eager = (one(hidden, weight, None, ids=ids, mask=mask)[0] for one in (compiled, linear_logprobs))
+        torch.testing.assert_close(found, eager)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"labels": torch.zeros(2, dtype=torch.int64)}, ValueError, "labels must be None with ids"),
+        ({"support": ([0, 1, 2], [0, 1])}, ValueError, "support must be None with ids"),
+        ({"ids": torch.zeros(2, dtype=torch.int64)}, ValueError, r"ids must have shape \(\.\.\., K\).*got \(2,\)"),
+        ({"ids": torch.zeros(2, 0, dtype=torch.int64)}, ValueError, "K >= 1"),
+        ({"ids": torch.zeros(2, 1)}, TypeError, "ids must have dtype int64"),
+        ({"ids": torch.full((2, 1), V)}, ValueError, rf"ids of active tokens must lie in \[0, {V}\)"),
+    ],
+)
+def test_errors_name_the_argument(change: dict[str, Any], error: type[Exception], message: str) -> None:
+    arguments = {"labels": None, "ids": torch.zeros(2, 1, dtype=torch.int64)} | change
+    with pytest.raises(error, match=message):
+        linear_logprobs(torch.randn(2, H), torch.randn(V, H), **arguments)
