@@ -12,7 +12,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         *("problem_idx", "custom_id", "qid"),
     ),
     "prompt": (
-        *("problem", "question", "query", "instruction", "prompt", "input", "full_prompt", "doc.query", "doc.question"),
+        *("problem", "question", "query", "prompt", "input", "instruction", "full_prompt", "doc.query", "doc.question"),
         *("question_content", "problem_content", "origin_prompt", "input_prompt", "user_input", "inputs"),
     ),
     "gold": (

@@ -182,6 +182,8 @@ class _Reader:
 
     def _doubtful_ids(self) -> Iterator[str]:
         """Yield a remark where every sample has an id of its own, though questions seem to have several."""
+        if self.rows > 1 and len(self.questions) == 1:
+            yield f"all {self.rows} rows are of one question; --id FIELD, or --id {ROW}, if they are not"
         if self.rows < 2 or any(len(one.answers) > 1 for one in self.questions.values()) or self.given.id_part:
             return
         prompts = [repr(prompt) for prompt in self._prompts.values() if prompt is not None]
@@ -213,7 +215,7 @@ class _Reader:
             names = (*names, *map(str, row["metrics"]))
         for name in (given,) if given else names:
             value = _called(name, row, where) if callable(name) else _value(row, name)
-            if value is _MISSING or (not given and name in others):
+            if value is _MISSING or (not given and (name in others or (role == "prompt" and value == ""))):
                 continue
             if role != "samples" or given or _is_sample(value):
                 shown = role if callable(name) else str(name)

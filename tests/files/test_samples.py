@@ -386,6 +386,10 @@ def test_remarks_name_what_may_make_several_samples_of_one(tmp_path: Path) -> No
     assert "--id-part" in read_sample_file(numbered).remarks[-1]
     uuids = [{"id": str(i), "prompt": "a" if i < 2 else "b", "output": "1"} for i in range(4)]
     assert "--prompt" in read_sample_file(write(tmp_path / "uuids.jsonl", uuids)).remarks[-1]
+    shared = [{"instruction": "Solve it.", "input": f"{i // 2} + 1", "output": "1"} for i in range(4)]
+    assert len(read_sample_file(write(tmp_path / "shared.jsonl", shared)).questions) == 2
+    one = [{"instruction": "Solve it.", "input": "", "output": "1"} for _ in range(4)]
+    assert "all 4 rows are of one question" in read_sample_file(write(tmp_path / "one.jsonl", one)).remarks[-1]
     rewards = [{"id": "a", "output": "1", "my_reward": 1.0, "step": 3}]
     assert "my_reward" in read_sample_file(write(tmp_path / "rewards.jsonl", rewards)).remarks[-1]
 
