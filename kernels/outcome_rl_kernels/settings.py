@@ -166,7 +166,7 @@ def setting(
 
 
 def section(default: T, aliases: Mapping[str, str]) -> T:
-    """Declare a section whose settings stand among those of the class that contains it, under other names.
+    """Declare a section whose settings stand among the settings of the class that contains it, under other names.
 
     Args:
         default: an instance of the section.

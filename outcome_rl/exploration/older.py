@@ -17,7 +17,7 @@ Texts = dict[str, dict[int, str]]
 
 
 def reads(kind: OutcomeKind, rule: str) -> bool:
-    """Return whether counts made under a rule are those of a kind, or answers that it can read again."""
+    """Return whether counts made under a rule belong to a kind, or are answers that it can read again."""
     return rule == kind.rule or (kind.rule == OUTCOME_RULE and re.fullmatch(r"canonical/\d+", rule) is not None)
 
 

@@ -101,7 +101,7 @@ class Batch:
         1. the kind of outcomes, if it needs no gold answers;
         2. the column `correct`;
         3. the column `golds`;
-        4. the scores, if they are those of one function, and all of them are 0 or 1.
+        4. the scores, if they are of one function, and all of them are 0 or 1.
 
         Other scores say nothing, because they may hold a penalty or a reward for the format.
 
@@ -126,7 +126,7 @@ class Batch:
             scores_NK = scores.reshape(len(self), -1) if len(self) else np.zeros((0, 1))
             other = scores_NK[~np.isin(scores_NK, (0, 1))]
             if scores_NK.shape[1] != 1:
-                why = f"the rewards are those of {scores_NK.shape[1]} functions"
+                why = f"the rewards are of {scores_NK.shape[1]} functions"
             elif other.size:
                 why = f"the rewards are not 0 and 1 alone, but also {other[0]:g}"
             else:

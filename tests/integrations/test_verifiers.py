@@ -120,7 +120,7 @@ def test_rewards_tell_which_are_correct_where_there_is_no_gold() -> None:
     assert scored.correct.tolist() == [True, False]
     for trace in traces:
         trace.record_reward("format", 1.0)
-    with pytest.warns(UserWarning, match="the rewards are those of 2 functions"):
+    with pytest.warns(UserWarning, match="the rewards are of 2 functions"):
         assert not assign_advantages(traces, Explorer(), TOKENIZER, answer_key=None).judged
     with pytest.warns(UserWarning, match="pass@k is left out"):
         assert "validation/pass_at_k/1" not in validation_of(traces, Explorer(), answer_key=None)

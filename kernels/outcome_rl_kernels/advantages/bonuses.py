@@ -65,7 +65,7 @@ def register_bonus(
 ) -> Callable[[Function], Function]:
     """Make a function available as `bonus=name`, by itself or in a sum, in every training stack.
 
-    Its coefficient, `zero_when_all_correct` and `no_answer` are those of the setting, as for every bonus.
+    The setting gives its coefficient, `zero_when_all_correct` and `no_answer`, as for every bonus.
 
     Args:
         name: letters, digits and underscores; not the name of another bonus.

@@ -139,7 +139,7 @@ def _sha256(entries: Iterable[Tensor], rule: str, attached: bytes) -> str:
 
 
 def _read_header(contents: bytes) -> dict[str, Any]:
-    """Return what the metadata of a snapshot say; `contents` are those of a safetensors file."""
+    """Return what the metadata of a snapshot say; `contents` are of a safetensors file."""
     size = int.from_bytes(contents[:8], "little")
     metadata = json.loads(contents[8 : 8 + size]).get("__metadata__") or {}
     if _METADATA_KEY not in metadata:

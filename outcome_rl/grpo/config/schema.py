@@ -465,7 +465,7 @@ class TrainConfig:
 
     @property
     def loss_settings(self) -> LossSettings:
-        """The settings of the loss: those of the actor, and what other sections say about the same numbers."""
+        """The settings of the loss: the actor's, and what other sections say about the same numbers."""
         return replace(
             self.actor.loss,
             token_loss=self.actor.token_loss(),
