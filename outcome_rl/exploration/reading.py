@@ -36,6 +36,8 @@ class Reading(NamedTuple):
     golds: dict[str, str]  # of the questions that had none before
     correctness: Correctness
     unresolved: int
+    votes: int
+    votes_s: float
 
 
 class Facts(NamedTuple):
@@ -94,6 +96,8 @@ def _joined(parts: Sequence[Reading], kind: OutcomeKind) -> Reading:
         golds=_agreed(chain.from_iterable(part.golds.items() for part in parts), kind, {}),
         correctness=_same([part.correctness for part in parts]),
         unresolved=sum(part.unresolved for part in parts),
+        votes=sum(part.votes for part in parts),
+        votes_s=max(part.votes_s for part in parts),
     )
 
 
@@ -137,6 +141,8 @@ def _read(batch: Batch, kind: OutcomeKind, config: ExplorationConfig, known: Fac
         golds=golds,
         correctness=correctness,
         unresolved=outcomes.unresolved,
+        votes=outcomes.votes,
+        votes_s=outcomes.votes_s,
     )
 
 

@@ -41,6 +41,8 @@ class Scored:
     answer_mask_mode: AnswerMaskMode  # of the explorer's settings
     judged: bool  # whether it is known which responses are correct, see `Batch.correctness`
     unresolved: int  # responses with a comparison or a function that failed, timed out or was not started in time
+    votes: int  # pairs that math-verify was asked about
+    votes_s: float  # seconds that this took, on the slowest rank
     sums: Tensor  # (5,) int64, `Sums` of everything counted so far, this batch included
     further: dict[str, float] = field(default_factory=dict)  # metrics that a stack adds
 
@@ -72,6 +74,8 @@ class Scored:
         | `outcomes/distinct_in_group_never_solved` * | the same over the other groups, if there are any |
         | `outcomes/no_answer_rate` | responses without an answer / responses |
         | `outcomes/unresolved` | responses whose comparison or function failed, timed out or did not start |
+        | `outcomes/votes` | pairs of a gold answer and an answer that math-verify was asked about |
+        | `time/votes_s` | seconds that this took |
         | `exploration/bonus_mean` | bonus times coefficient, mean over responses |
         | `exploration/bonus_abs_mean` | its absolute value, mean over responses |
         | `exploration/negative_groups` | groups with a reward below 0 / groups |
@@ -119,7 +123,8 @@ class Scored:
                 "outcomes/distinct_in_group_never_solved": distinct[~once_solved],
             }
         means = {name: float(each.mean(dtype=np.float64)) for name, each in values.items() if len(each)}
-        return means | {"outcomes/unresolved": float(self.unresolved)} | self.history | self.further
+        named = {"outcomes/unresolved": self.unresolved, "outcomes/votes": self.votes, "time/votes_s": self.votes_s}
+        return means | {name: float(value) for name, value in named.items()} | self.history | self.further
 
     @property
     def history(self) -> dict[str, float]:
@@ -193,6 +198,8 @@ class Scored:
             answers=[answer for part in parts for answer in part.answers],
             judged=all(part.judged for part in parts),
             unresolved=sum(part.unresolved for part in parts),
+            votes=sum(part.votes for part in parts),
+            votes_s=sum(part.votes_s for part in parts),
             **columns,
         )
 

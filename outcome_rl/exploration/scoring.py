@@ -88,6 +88,8 @@ def score_batch(
         answer_mask_mode=config.answer_mask_mode,
         judged=bool(reading.correctness.source),
         unresolved=reading.unresolved,
+        votes=reading.votes,
+        votes_s=reading.votes_s,
         sums=keys_N.new_zeros(len(Sums._fields)),
     )
     check_results(rule, scored.host.advantages, scored.host.bonuses)  # on a GPU, `group_advantages` does not look

@@ -6,6 +6,7 @@ with them on it needs the main thread and takes over the caller's alarm signal. 
 """
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Literal
@@ -29,6 +30,9 @@ class MathVerifyPool(WorkerPool):
 
     Args:
         workers, timeout_s, memory_mib: as for `WorkerPool`; a task is a pair, both directions together.
+
+    Attributes:
+        votes, seconds: pairs that calls asked about, each once a call, and the time of the calls.
     """
 
     def __init__(self, workers: int | None = None, timeout_s: float = 5.0, memory_mib: int = 2048) -> None:
@@ -36,6 +40,7 @@ class MathVerifyPool(WorkerPool):
         super().__init__(load, workers=workers, timeout_s=timeout_s, memory_mib=memory_mib)
         self._cache: dict[Pair, Verdict] = {}
         self._failed: dict[Pair, tuple[Verdict, float]] = {}  # with the time limit
+        self.votes, self.seconds = 0, 0.0
 
     def vote(
         self,
@@ -69,6 +74,7 @@ class MathVerifyPool(WorkerPool):
         if not 0 < limit_s <= self.timeout_s:
             raise ValueError(f"timeout_s must be above 0 and at most {self.timeout_s:g}, the pool's; got {limit_s!r}")
         keys: list[Pair] = [(a, b) if a <= b else (b, a) for a, b in pairs]
+        start = time.monotonic()
         with self._turn():
             verdicts: dict[Pair, Verdict] = {key: self._cache[key] for key in keys if key in self._cache}
             failed = {key: self._failed[key] for key in keys if key in self._failed}
@@ -88,6 +94,8 @@ class MathVerifyPool(WorkerPool):
             for kept, most in ((self._cache, MAX_CACHED_PAIRS), (self._failed, MAX_FAILED_PAIRS)):
                 while len(kept) > most:
                     del kept[next(iter(kept))]
+            self.votes += len(verdicts)
+            self.seconds += time.monotonic() - start
         return [verdicts[key] for key in keys]
 
 

@@ -35,6 +35,7 @@ def grade(
     tolerant: bool,
     deadline: float = float("inf"),
     timeout_s: float | None = None,
+    most: int | None = None,
     progress: Progress | None = None,
 ) -> dict[Pair, Verdict]:
     """Return the verdict on each pair of a gold answer and an answer.
@@ -45,6 +46,7 @@ def grade(
         tolerant: whether an answer that agrees with the gold answer but for rounding, labels or units is equal
             (`tolerance`).
         deadline, timeout_s, progress: as for `MathVerifyPool.vote`.
+        most: number of pairs that are voted on; the verdict on further ones is "cut". None is no limit.
 
     Raises:
         ValueError: `timeout_s` is above the time limit of the pool.
@@ -66,6 +68,8 @@ def grade(
         verdicts[pair] = "equal" if equal else "different"
     if not unread:
         return verdicts
+    verdicts |= dict.fromkeys(unread[most:] if most is not None else (), "cut")
+    unread = unread[:most]
     # A gold on which math-verify hangs does so once, with a number.
     golds = dict.fromkeys(gold for gold, _ in unread if is_open(canonical_text(gold)))
     of_gold = dict(zip(golds, pool.vote([("1", gold) for gold in golds], deadline, timeout_s=timeout_s), strict=True))

@@ -61,6 +61,7 @@ class Outcomes(NamedTuple):
       failed, ran out of time or was not started in time. They are not correct.
     - `bad_golds`: question id -> reason why its gold answer is unusable.
     - `doubtful_golds`: question id -> reason to check its gold answer, which is used.
+    - `votes`, `votes_s`: pairs that math-verify was asked about, and the seconds that this took.
     """
 
     keys: NDArray[np.int64]
@@ -69,6 +70,8 @@ class Outcomes(NamedTuple):
     unresolved: int = 0
     bad_golds: Mapping[str, str] = {}
     doubtful_golds: Mapping[str, str] = {}
+    votes: int = 0
+    votes_s: float = 0.0
 
 
 class OutcomeKind:

@@ -7,7 +7,7 @@ whether the answer is correct. It changes no key, and it remembers nothing but i
 import logging
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,9 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+MAX_VOTES = 1024
+"""Most pairs of a step that math-verify votes on: a sixth of a second each, in the worst data that was seen."""
 
 _DOUBTS: dict[str, str] = {
     Tag.UNREAD: "no rule reads it, so math-verify compares the responses with it",
@@ -75,8 +78,7 @@ class OutcomeMatcher(OutcomeKind):
     ) -> Outcomes:
         """Read the final answers of N responses, and decide which are correct, as `OutcomeKind.classify` does."""
         batch = Batch.of(question_ids, responses, golds, rows=rows)
-        answers = once_each(extract_answer, batch.responses)
-        return self._report(self._classify_answers(batch, answers, progress, limit_s))
+        return self._classified(batch, once_each(extract_answer, batch.responses), progress, limit_s)
 
     def classify_answers(
         self,
@@ -89,11 +91,16 @@ class OutcomeMatcher(OutcomeKind):
         """Classify answers that were extracted before, like `classify`; None means no answer."""
         batch = Batch(question_ids, [answer or "" for answer in answers], golds)
         given = [None if answer is None else Outcome(answer) for answer in answers]
-        return self._report(self._classify_answers(batch, given, progress, None))
+        return self._classified(batch, given, progress, None)
 
     def close(self) -> None:
         """Stop the math-verify processes; a later call starts new ones."""
         self._pool.close()
+
+    def _classified(self, batch: Batch, *arguments: Any) -> Outcomes:
+        votes, seconds = self._pool.votes, self._pool.seconds
+        found = self._classify_answers(batch, *arguments)
+        return self._report(found._replace(votes=self._pool.votes - votes, votes_s=self._pool.seconds - seconds))
 
     def _classify_answers(
         self, batch: Batch, answers: list[Outcome | None], progress: Progress | None, limit_s: float | None
@@ -101,7 +108,14 @@ class OutcomeMatcher(OutcomeKind):
         forms = ["" if answer is None else answer.text.strip() for answer in answers]
         golds = final_golds(batch)
         pairs = list(zip(golds, forms, strict=True))
-        of_pair = grade(pairs, self._pool, tolerant=self.tolerant, deadline=until(limit_s), progress=progress)
+        of_pair = grade(
+            pairs,
+            self._pool,
+            tolerant=self.tolerant,
+            deadline=until(limit_s),
+            most=None if limit_s is None else MAX_VOTES,
+            progress=progress,
+        )
         verdicts = [of_pair[pair] for pair in pairs]
         self._log_cut(limit_s, verdicts.count("cut"))
         return Outcomes(
@@ -127,10 +141,11 @@ class OutcomeMatcher(OutcomeKind):
     def _log_cut(self, limit_s: float | None, number: int) -> None:
         if number:
             logger.warning(
-                "the comparisons of %d answers had not begun after %g s, the limit of a step; these are not correct in "
-                "this step, and are compared when they come again.",
+                "the comparisons of %d answers had not begun after %g s or %d votes, the limits of a step; these are "
+                "not correct in this step, and are compared when they come again.",
                 number,
                 limit_s,
+                MAX_VOTES,
             )
 
 

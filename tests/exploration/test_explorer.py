@@ -260,6 +260,8 @@ EXPECTED = {
     "outcomes/distinct_in_group_never_solved": 2,
     "outcomes/no_answer_rate": 3 / 12,
     "outcomes/unresolved": 0,
+    "outcomes/votes": 0,
+    "time/votes_s": 0,
     # ucb with c = 0.5, nothing seen before but answer 5 of b, once: nine answers, one of them with N = 1.
     "exploration/bonus_mean": 0.5 * 9 / 12,
     "exploration/bonus_abs_mean": 0.5 * 9 / 12,

@@ -50,6 +50,8 @@ METRICS = {
     "outcomes/distinct_in_group",
     "outcomes/no_answer_rate",
     "outcomes/unresolved",
+    "outcomes/votes",
+    "time/votes_s",
     "outcomes/all_correct_groups",
     "outcomes/correct_rate",
 }

@@ -117,6 +117,17 @@ def test_a_vote_that_a_time_limit_cuts_is_asked_again() -> None:
     assert again.keys.tolist() == cut.keys.tolist() == [outcome_key(text) for text in ("6", "7", SIX)]
 
 
+def test_a_step_votes_a_bounded_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("outcome_rl.outcomes.matcher.MAX_VOTES", 1)
+    with Explorer(bonus="ucb") as explorer:
+        scored = explorer.score(["q"] * 4, [rf"\boxed{{{text}}}" for text in (SIX, TEN, "6", SIX)], ["6"] * 4)
+        again = explorer.matcher.classify(["q"], [rf"\boxed{{{TEN}}}"], ["10"])  # an evaluation
+    assert (scored.metrics["outcomes/votes"], scored.metrics["outcomes/unresolved"]) == (1, 1)
+    assert scored.correct.tolist() == [True, False, True, True]
+    assert scored.metrics["time/votes_s"] > 0
+    assert (again.votes, again.unresolved, again.correct.tolist()) == (1, 0, [True])
+
+
 def test_an_empty_gold_is_none_until_a_call_gives_one() -> None:
     explorer = Explorer(bonus="ucb")
     with pytest.warns(UserWarning, match="'q': the gold answer '' is empty"):
