@@ -83,8 +83,9 @@ def merged_state_dict(model: Any) -> dict[str, Tensor]:
     """Return the state of a model with its adapters merged, under the names that it has without them."""
     from peft.tuners.lora import LoraLayer
 
+    # An adapter is on the weight of a layer, or on a parameter of another name, as those of experts.
     changes = {
-        f"{name}.base_layer.weight": module.get_delta_weight(ADAPTER)
+        _without_adapters(f"{name}.{getattr(module, 'parameter_name', 'weight')}"): module.get_delta_weight(ADAPTER)
         for name, module in model.named_modules()
         if isinstance(module, LoraLayer)
     }
@@ -92,7 +93,13 @@ def merged_state_dict(model: Any) -> dict[str, Tensor]:
     for name, tensor in model.state_dict().items():
         if ".lora_" in name:
             continue
-        change = changes.get(name)
-        whole = tensor if change is None else (tensor.to(change.dtype) + change).to(tensor.dtype)
-        merged[name.replace(".base_layer.", ".")] = whole
+        change = changes.pop(published := _without_adapters(name), None)
+        merged[published] = tensor if change is None else (tensor.to(change.dtype) + change).to(tensor.dtype)
+    if changes:
+        raise ValueError(f"no tensor of the model takes the adapters on {', '.join(changes)}")
     return merged
+
+
+def _without_adapters(name: str) -> str:
+    """Return the name that a tensor has in the model without adapters, of which a layer may have several."""
+    return name.replace(".base_layer", "")

@@ -7,7 +7,7 @@ import torch
 
 from outcome_rl.files.atomic import is_missing_folder
 from outcome_rl.grpo.config.schema import ModelConfig
-from outcome_rl.grpo.model.lora import add_adapters
+from outcome_rl.grpo.model.lora import add_adapters, merged_state_dict
 from outcome_rl.toy import policy_dir
 
 
@@ -47,7 +47,11 @@ def load_shape(config: ModelConfig) -> Any:
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(shape, trust_remote_code=trusted)
             if config.lora_rank:
+                own = _layout(model.state_dict())
                 add_adapters(model, config)
+                if lost := own ^ _layout(merged_state_dict(model)):
+                    names = ", ".join(sorted({name for name, *_ in lost})[:4])
+                    raise ValueError(f"with model.lora_rank its tensors would not be saved as they are: {names}")
         if folder.is_dir():
             weights = [*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")]
             if not weights:
@@ -59,6 +63,10 @@ def load_shape(config: ModelConfig) -> Any:
     except (OSError, ValueError, SafetensorError) as error:
         raise ValueError(f"model.path={config.path!r} cannot be trained: {error}") from error
     return shape
+
+
+def _layout(state: dict[str, torch.Tensor]) -> set[tuple[str, torch.Size, torch.dtype]]:
+    return {(name, tensor.shape, tensor.dtype) for name, tensor in state.items()}
 
 
 def check_context(shape: Any, longest_prompt: int, max_response_length: int) -> None:

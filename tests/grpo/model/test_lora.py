@@ -1,17 +1,19 @@
 """Only adapters are trained, the reference is the model without them, and a saved model is an ordinary one."""
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from grpo_runs import MakeConfig, Sample, columns, scored, updater_of
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from outcome_rl.grpo.config.schema import ModelConfig, SamplingConfig
 from outcome_rl.grpo.model import lora
 from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.grpo.model.source import load_shape
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 
 LORA = ("model.lora_rank=4", "model.lora_alpha=8", "actor.optim.lr=1e-2")
@@ -115,3 +117,40 @@ def test_missing_peft_is_reported_with_the_command_to_install_it(monkeypatch: py
         ValueError, match=r"model\.lora_rank > 0 needs peft: .*pip install '\.\[peft\]', or set model\.lora_rank=0"
     ):
         Policy.load(SETTINGS)
+
+
+EXPERTS = {
+    "qwen3_moe": {"moe_intermediate_size": 16, "head_dim": 8, "num_experts": 4},
+    "mixtral": {"num_local_experts": 4},
+    "olmoe": {"num_experts": 4},
+}
+
+
+@pytest.mark.parametrize("kind", EXPERTS)
+def test_a_mixture_of_experts_is_saved_whole(kind: str, shared_policy: Policy, tmp_path: Path) -> None:
+    """Its experts are parameters, not layers, and two adapters of peft are on them."""
+    sizes = {"hidden_size": 32, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    vocabulary = {"vocab_size": len(shared_policy.tokenizer), "eos_token_id": shared_policy.tokenizer.eos_token_id}
+    shape = AutoConfig.for_model(
+        kind, **sizes, **vocabulary, num_key_value_heads=2, num_experts_per_tok=2, **EXPERTS[kind]
+    )
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(shape).save_pretrained(tmp_path / "source")
+    shared_policy.tokenizer.save_pretrained(tmp_path / "source")
+    settings = ModelConfig(path=str(tmp_path / "source"), device="cpu", dtype="float32", use_remove_padding=False)
+    load_shape(replace(settings, lora_rank=2))
+    policy = Policy.load(replace(settings, lora_rank=2))
+    with torch.no_grad():
+        for name, weight in policy.model.named_parameters():
+            if "lora_B" in name:
+                weight.normal_(std=0.3)
+    policy.save(tmp_path / "trained")
+    source, trained = (load_file(tmp_path / name / "model.safetensors") for name in ("source", "trained"))
+    assert {name: (x.shape, x.dtype) for name, x in source.items()} == {
+        n: (x.shape, x.dtype) for n, x in trained.items()
+    }
+    assert {name for name in source if "expert" in name and torch.equal(source[name], trained[name])} == set()
+    loaded = Policy.load(replace(settings, path=str(tmp_path / "trained")))
+    ids = torch.arange(12)[None]
+    with torch.no_grad():
+        torch.testing.assert_close(loaded.model(ids).logits, policy.model(ids).logits, rtol=1e-4, atol=1e-5)
