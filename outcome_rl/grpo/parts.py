@@ -25,7 +25,7 @@ from outcome_rl.grpo.run.checkpoint import CHECKPOINTS, check_same_run, find_run
 from outcome_rl.grpo.run.evaluation import MACRO_VALIDATION, best_steps, watched_set
 from outcome_rl.grpo.run.open_explorer import load_explorer, new_explorer
 from outcome_rl.grpo.run.run_lock import only_run_in
-from outcome_rl.grpo.run.run_log import RunLog, set_aside
+from outcome_rl.grpo.run.run_log import Counted, RunLog, set_aside
 from outcome_rl.grpo.run.tracking import open_trackers
 from outcome_rl.grpo.update.updater import Updater
 
@@ -80,6 +80,7 @@ class Parts:
             torch.save(updater, folder / "optimizer.pt")
             self.explorer.save(folder / "exploration")
             content = {"run": asdict(self.state), "identity": self.plan.identity, "start": self.start}
+            content["log"] = self.log.counted()
             (folder / "state.json").write_text(json.dumps(content | {"made with": versions()}))
 
         keep, best = self.config.trainer.max_ckpt_to_keep, [step for step, _ in self.best().values()]
@@ -134,7 +135,7 @@ def open_parts(plan: Plan, announce: Callable[[str], None] = lambda phase: None)
             policy.load_weights(plan.checkpoint / "model")
             updater.load_state_dict(torch.load(plan.checkpoint / "optimizer.pt", "cpu", weights_only=True))
         resources.callback(explorer.close)
-        log = _open_log(config, state.step, is_abandoned=has_rows and plan.checkpoint is None)
+        log = _open_log(config, state.step, plan.saved.get("log"), is_abandoned=has_rows and plan.checkpoint is None)
         resources.callback(log.close)
 
         announce(f"starting the rollout engine {config.rollout.engine}")
@@ -172,14 +173,14 @@ def _load_policy(plan: Plan) -> Policy:
     return policy
 
 
-def _open_log(config: TrainConfig, step: int, *, is_abandoned: bool) -> RunLog:
+def _open_log(config: TrainConfig, step: int, counted: Mapping[str, Counted] | None, *, is_abandoned: bool) -> RunLog:
     """Open the files of a run whose first steps are done; move the files of a run that cannot continue away."""
     if not distributed.is_rank_zero():
-        return RunLog(None, last_step=step)
+        return RunLog(None)
     if is_abandoned:
         folder = set_aside(config.run_dir)
         logger.warning("%s holds rows but no checkpoint: they are now in %s", config.run_dir, folder)
-    log = RunLog(config.run_dir, last_step=step, trackers=open_trackers(config, step))
+    log = RunLog(config.run_dir, step=step, counted=counted, trackers=open_trackers(config, step))
     if step:  # rewrite it from the log; the file may be stale
         mark_best(config.run_dir / CHECKPOINTS, _best(config, log))
     write_text(config.run_dir / "config.yaml", to_yaml(config))

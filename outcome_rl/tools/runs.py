@@ -4,11 +4,10 @@ import math
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
-from outcome_rl.files.jsonl import read_rows
 from outcome_rl.grpo.config.load import leaves, read_yaml
 from outcome_rl.grpo.data.problems import set_name
 from outcome_rl.grpo.run.evaluation import MACRO_TEST, MACRO_VALIDATION, best_steps, watched_set
-from outcome_rl.grpo.run.run_log import has_rows
+from outcome_rl.grpo.run.run_log import has_rows, read_stream
 from outcome_rl_kernels.settings import check_types
 
 Number = int | float
@@ -123,7 +122,7 @@ def read_run(folder: Path) -> Run:
     _check(f"{path}: it", dict(leaves(config)), Settings)
     streams: dict[str, list[dict[str, Any]]] = {}
     for stream, row_type in ROWS.items():
-        streams[stream] = list(read_rows(folder / f"{stream}.jsonl"))
+        streams[stream] = read_stream(folder, stream)
         for number, row in enumerate(streams[stream], start=1):
             where = f"{folder / stream}.jsonl, row {number}:"
             _check(f"{where} it", row, row_type)

@@ -33,7 +33,7 @@ def append(path: Path) -> None:
 
 
 def log(path: Path) -> None:
-    run = RunLog(path.parent, last_step=3)
+    run = RunLog(path.parent)
     run.append(path.stem, {"step": 1})
     run.close()
 

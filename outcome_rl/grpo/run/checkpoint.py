@@ -4,7 +4,7 @@
         model/               Hugging Face folder: weights, config, tokenizer
         optimizer.pt         AdamW and schedule
         exploration/         counts, texts and golds, see `Explorer.save`
-        state.json           position of the run, configuration, data fingerprint
+        state.json           position of the run, configuration, data fingerprint, rows of the log
         MANIFEST             size and SHA-256 of every file
     <run>/checkpoints/best.json   best checkpoint by each watched metric
 
@@ -26,7 +26,7 @@ from outcome_rl.files.atomic import (
     write_json,
 )
 from outcome_rl.grpo.config.load import default_values
-from outcome_rl.grpo.run.run_log import has_rows
+from outcome_rl.grpo.run.run_log import Counted, has_rows
 from outcome_rl_kernels.settings import check_types
 
 _State = TypedDict(
@@ -35,6 +35,7 @@ _State = TypedDict(
         "run": dict[str, int],
         "identity": dict[str, Any],
         "start": dict[str, str],
+        "log": dict[str, Counted],
         "made with": dict[str, str],
     },
 )

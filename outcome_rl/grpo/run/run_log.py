@@ -1,19 +1,30 @@
 """Log of a run: metrics, evaluations and sample completions as JSON lines.
 
-Every row has its step. Resuming from step N first drops the rows after N, so that an interrupted run ends with the
-same rows as an uninterrupted one.
+Every row has its step, and steps ascend. A checkpoint holds the number and the digest of the rows before it, which are
+forced to disk first. A run that continues from it must find exactly these rows. What was logged after them is dropped,
+but for the evaluations of the checkpoint's own step, so that an interrupted run ends with the same rows as an
+uninterrupted one.
 """
 
+import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, TypedDict
 
 from outcome_rl.exploration.traces import sample_table
-from outcome_rl.files.jsonl import append_rows, read_rows, write_rows
+from outcome_rl.files.jsonl import read_rows
 from outcome_rl.grpo.run.tracking import ID_FILE, Tracker
+from outcome_rl_kernels.whole_files import force, force_folder, open_to_append
 
 STREAMS = ("metrics", "evaluations", "samples")
+
+
+class Counted(TypedDict):
+    """The rows of a stream that a checkpoint was written after."""
+
+    rows: int
+    sha256: str
 
 
 def has_rows(run_dir: Path) -> bool:
@@ -38,26 +49,59 @@ def set_aside(run_dir: Path) -> Path:
 class RunLog:
     """Append-only streams `metrics.jsonl`, `evaluations.jsonl` and `samples.jsonl` in the run's folder."""
 
-    def __init__(self, run_dir: Path | None, *, last_step: int, trackers: Sequence[Tracker] = ()) -> None:
-        """Open the streams of a run whose first `last_step` steps are done.
+    def __init__(
+        self,
+        run_dir: Path | None,
+        *,
+        step: int = 0,
+        counted: Mapping[str, Counted] | None = None,
+        trackers: Sequence[Tracker] = (),
+    ) -> None:
+        """Open the streams of a run whose first `step` steps are done.
 
         Args:
             run_dir: folder of the run; None, on ranks other than zero, writes nothing.
-            last_step: rows of later steps are dropped.
+            step: number of steps done.
+            counted: what the checkpoint of this step holds of the streams; None: the run begins.
             trackers: receive the numbers of metrics and evaluations and tables of samples too; closed with the files.
 
         Raises:
-            ValueError: a row is damaged.
+            OSError: a stream is no file.
+            ValueError: the files lack rows that the checkpoint counts, or hold others; they are then as they were.
         """
-        self._paths: dict[str, Path] = {}
-        if run_dir is not None:
-            run_dir.mkdir(parents=True, exist_ok=True)
-            self._paths = {stream: run_dir / f"{stream}.jsonl" for stream in STREAMS}
-        for path in self._paths.values():
-            if path.exists():
-                write_rows(path, _rows_until(path, last_step))
-        self._files = {stream: append_rows(path) for stream, path in self._paths.items()}
-        self._trackers = trackers
+        self._folder, self._trackers = run_dir, trackers
+        self._files: dict[str, BinaryIO] = {}
+        self._rows: dict[str, int] = {}
+        self._digests: dict[str, Any] = {}
+        if run_dir is None:
+            return
+        run_dir.mkdir(parents=True, exist_ok=True)
+        ends: dict[str, int] = {}
+        try:
+            for stream in STREAMS:
+                file = self._files[stream] = open_to_append(run_dir / f"{stream}.jsonl")
+                known = (counted or {}).get(stream, Counted(rows=0, sha256=hashlib.sha256().hexdigest()))
+                digest, end = _checked(file, known, run_dir / f"{stream}.jsonl", step)
+                lines = _evaluations_of(file, step) if counted and stream == "evaluations" else []
+                for line in lines:
+                    digest.update(line)
+                self._rows[stream], self._digests[stream] = known["rows"] + len(lines), digest
+                ends[stream] = end + sum(map(len, lines))
+            for stream, end in ends.items():
+                self._files[stream].truncate(end)
+        except BaseException:
+            self.close()
+            raise
+
+    def counted(self) -> dict[str, Counted]:
+        """Force all rows to disk; return their number and digest, for a checkpoint."""
+        for stream, file in self._files.items():
+            force(file.fileno(), Path(f"{stream}.jsonl"))
+        if self._folder is not None:
+            force_folder(self._folder)
+        return {
+            stream: Counted(rows=rows, sha256=self._digests[stream].hexdigest()) for stream, rows in self._rows.items()
+        }
 
     def append(self, stream: str, row: Mapping[str, Any]) -> None:
         """Append one row of metrics or evaluations, which has its `step`, and flush it."""
@@ -77,13 +121,15 @@ class RunLog:
                     tracker.log({"samples": sample_table(tracker.package, columns)}, rows[0]["step"])
 
     def _write(self, stream: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        file = self._files[stream]
-        file.writelines(json.dumps(row).encode() + b"\n" for row in rows)
-        file.flush()
+        content = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+        self._files[stream].write(content)
+        self._files[stream].flush()
+        self._digests[stream].update(content)
+        self._rows[stream] += len(rows)
 
     def rows(self, stream: str) -> list[dict[str, Any]]:
         """Return every row of a stream."""
-        return list(read_rows(self._paths[stream])) if stream in self._paths else []
+        return [] if self._folder is None else read_stream(self._folder, stream)
 
     def close(self) -> None:
         for file in self._files.values():
@@ -92,13 +138,59 @@ class RunLog:
             tracker.close()
 
 
-def _rows_until(path: Path, last_step: int) -> Iterator[dict[str, Any]]:
-    for row in read_rows(path):
-        if not isinstance(row.get("step"), int):
-            raise ValueError(f"{path} holds a row without its step: {str(row)[:80]}. Remove it, or restore the file")
-        if row["step"] > last_step:
-            return
-        yield row
+def read_stream(run_dir: Path, stream: str) -> list[dict[str, Any]]:
+    """Return every row of a stream in a run's folder.
+
+    Raises:
+        ValueError: a row is damaged, or its step does not follow from the row before it.
+    """
+    path, rows, before = run_dir / f"{stream}.jsonl", [], -1
+    for number, row in enumerate(read_rows(path), start=1):
+        step = row.get("step")
+        if not isinstance(step, int) or step < before or (step == before and stream == "metrics"):
+            raise ValueError(
+                f"{path}, row {number} has step {step!r} after step {before}, so rows were doubled, moved or changed; "
+                "restore the file from a copy"
+            )
+        before = step
+        rows.append(row)
+    return rows
+
+
+def _checked(file: BinaryIO, counted: Counted, path: Path, step: int) -> tuple[Any, int]:
+    """Read the rows that the checkpoint of a step counts; return their digest and their size."""
+    fix = "Restore the file from a copy, or remove this checkpoint to continue from an earlier one"
+    file.seek(0)
+    digest, size = hashlib.sha256(), 0
+    for number in range(counted["rows"]):
+        line = file.readline()
+        if not line.endswith(b"\n"):
+            raise ValueError(
+                f"{path} has lost rows: the checkpoint of step {step} counts {counted['rows']}, and {number} are left. "
+                f"{fix}"
+            )
+        digest.update(line)
+        size += len(line)
+    if digest.hexdigest() != counted["sha256"]:
+        raise ValueError(
+            f"the first {counted['rows']} rows of {path} are not those that the checkpoint of step {step} counts: some "
+            f"were doubled, moved or changed. {fix}"
+        )
+    return digest, size
+
+
+def _evaluations_of(file: BinaryIO, step: int) -> list[bytes]:
+    """Return the next lines that are evaluations of a step, up to one that is not, is cut short or is repeated."""
+    lines: dict[str, bytes] = {}
+    for line in file:
+        try:
+            row = json.loads(line)
+            if not line.endswith(b"\n") or row["step"] != step or row["dataset"] in lines:
+                break
+            lines[row["dataset"]] = line
+        except (KeyError, TypeError, ValueError, RecursionError):
+            break
+    return [*lines.values()]
 
 
 def _numbers(row: Mapping[str, Any]) -> dict[str, float]:

@@ -31,7 +31,7 @@ def fill_with(text: str):
 
 
 def state(text: str) -> dict[str, Any]:
-    return {"run": {"step": 1}, "identity": {"text": text}, "start": {}, "made with": {}}
+    return {"run": {"step": 1}, "identity": {"text": text}, "start": {}, "log": {}, "made with": {}}
 
 
 def names(root: Path) -> list[str]:

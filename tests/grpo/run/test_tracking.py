@@ -26,7 +26,7 @@ EVALUATION = {"step": 5, "dataset": "math", "pass_at_k": {"1": 0.25, "2": 0.5}, 
 
 
 def write(config: TrainConfig, rows: list[dict[str, Any]], last_step: int) -> None:
-    records = RunLog(config.run_dir, last_step=last_step, trackers=open_trackers(config, last_step))
+    records = RunLog(config.run_dir, step=last_step, trackers=open_trackers(config, last_step))
     for row in rows:
         records.append("evaluations" if "dataset" in row else "metrics", row)
     records.append_samples(SAMPLES)
