@@ -137,6 +137,7 @@ lint: install ## Check style, types, the layers of imports and openings of prose
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/python docs/prose.py
+	$(BIN)/python docs/patterns.py
 
 clean: ## Remove what make and the builds left; runs/ stays
 	rm -rf $(VENV) $(VLLM) $(OLDEST) $(INTEGRATIONS) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks

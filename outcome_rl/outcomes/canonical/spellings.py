@@ -80,7 +80,7 @@ def _outside_of_text(match: re.Match[str]) -> str:
 
 
 _ALL_TEXT = r"^\s*+\$?\s*+\\(?:text(?:bf|it|rm)?|mathrm|mbox)\s*\{\s*((?:[^{}\\$]|\\%)*?)\s*\}\s*+\.?\s*+\$?\s*+$"
-_LIST = re.compile(r"[^\W_]+(?:\s*(?:[,，、]|,?\s+and\s)\s*[^\W_]+)+")
+_LIST = re.compile(r"[^\W_]++(?:\s{0,9}(?:[,，、]|,?\s{1,9}and\s)\s{0,9}[^\W_]++)+")
 _FORMULA = re.compile(r"(?=.*[0-9])(?:[^A-Za-z]|(?<![A-Za-z])[A-Za-z](?![A-Za-z]))+")  # a number, and no word
 
 
@@ -204,7 +204,7 @@ Rn Fr Ra Ac Th Pa U Np Pu Am
 """
 _PARTS = {
     "LABEL": r"\((?:[0-9]{1,2}|[a-h]|[A-H]|[ivx]{1,4})\)",
-    "GAP": r"(?:\s|\\[ ,;:]|\\q?quad)*",
+    "GAP": r"(?:\s|\\[ ,;:]|\\q?quad){0,9}",
     "FUNCTIONS": "|".join(_WORD_FUNCTIONS.split()),
     "CHOICE": CHOICE,
     "BOLD": _BOLD,

@@ -113,19 +113,20 @@ CONCLUDED = re.compile(rf"(?i)[\W_]*+(?:{_SO}|{_CHOOSE})(?:(?:option|choice) )?(
 CONCLUSION = re.compile(
     rf"(?i)[\W_]*+(?:{_SO}|{_RESULT}\s*+(?:[:=]|{_words('link')})|[^.!?\n]{{0,100}}\b(?:therefore|thus|hence)\b)"
 )
-CLOSING = re.compile(rf"(?<=[\w$)}}])\s*(?:{_words('closing')})\s*\Z")
+CLOSING = re.compile(rf"(?<=[\w$)}}])\s{{0,9}}(?:{_words('closing')})\s{{0,9}}\Z")
 REST = re.compile(rf"[\s$)]*+(?:{_words('closing')})?[\s.。।!！۔$)]*+\Z")
 # `C is the correct answer`, `We get 18 as the answer`, `Option C is correct`: what stands before the subject.
 BEFORE = re.compile(
-    r"(?:(?:(?<![\w.])([A-J]|\([A-J]\)|[-−]?[$€£]?[0-9][0-9,./]*)|\$([^$\n]+)\$)\)?\s+(?:is|as|must be)(?: indeed)?"
-    r"\s+(?:the|my)\s+(?:(?:final|correct|right|best)\s+)?"
-    r"|(?i:option|choice)\s+\(?(?P<choice>[A-J])\)?\s+(?:is|must be)\s+"
+    r"(?:(?:(?<![\w.])([A-J]|\([A-J]\)|[-−]?[$€£]?[0-9][0-9,./]*)|\$([^$\n]{1,99})\$)\)?"
+    r"\s{1,9}(?:is|as|must be)(?: indeed)?"
+    r"\s{1,9}(?:the|my)\s{1,9}(?:(?:final|correct|right|best)\s{1,9})?"
+    r"|(?i:option|choice)\s{1,9}\(?(?P<choice>[A-J])\)?\s{1,9}(?:is|must be)\s{1,9}"
     rf"|(?<![A-Za-z])(?P<chosen>{_LETTERS})\s?(?:选?项\s?)?[都才]?[是为]?(?:唯一|最)?)\Z"
 )
 # Of `20 * 2 = 40` the right side is the answer, and of `$20 x 2 = $40`, whose signs delimit no formula.
 _OPERAND = r"[-+*/×÷0-9,() ]|\.[0-9]|(?<=[0-9] )x(?= [$0-9])"
 CALCULATION = (
-    rf"(?=(?:[0-9,() ]|\.[0-9])+[-+*×÷x])(?:(?:{_OPERAND})++=)++\s*"
+    rf"(?=(?:[0-9,() ]|\.[0-9])+[-+*×÷x])(?:(?:{_OPERAND})++=)++\s*+"
     rf"|(?:(?:{_OPERAND}|[€£]|\$(?=[0-9]))++=\s*+)++(?=[$€£][0-9])"
 )
 # Before a word or two, or a quotation, that end the sentence: `most likely "Yes".`
@@ -145,8 +146,8 @@ HEDGE = re.compile(
 # What is said after a value.
 REMARK = re.compile(
     r"(?<=\s)(?:because|since|which|where|as|so)\s"
-    r"|(?<=[\w)$}])[\s,]\s*+(?:I\s+(?:think|hope|believe|guess|am)\b|QED\b|(?<=,\s)not\b"
-    r"|[-–—→⇒]+>?\s+(?=[A-Za-z]{3})(?!(?:sin|cos|tan|log|exp|sqrt|max|min|arc)\b)"
+    r"|(?<=[\w)$}])[\s,]\s*+(?:I\s{1,9}(?:think|hope|believe|guess|am)\b|QED\b|(?<=,\s)not\b"
+    r"|[-–—→⇒]{1,3}>?\s{1,9}(?=[A-Za-z]{3})(?!(?:sin|cos|tan|log|exp|sqrt|max|min|arc)\b)"
     r"|\((?:(?:since|because|as|see|from|by|rounded|i\.e|e\.g)\b"
     r"|(?!base|mod|incorrect|wrong|not\b)[a-z]{3,}(?:[- ][a-z]+){0,6}\)(?<!(?:lion|sand|cent)\)))"
     r"|\[[0-9]{1,2}\]|\$?\\(?:blacksquare|square|checkmark|qed|Box)\b"

@@ -10,13 +10,15 @@ from string import whitespace
 from outcome_rl.outcomes.outcome import Outcome, Source
 
 # A `$` that is not closed on its line, or that the next number follows, is a currency sign.
-FORMULA = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$(?![0-9])|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
+FORMULA = re.compile(
+    r"\$\$((?:[^$]|\$(?!\$))++)\$\$|\$([^$\n]++)\$(?![0-9])|\\\(((?:[^\\]|\\(?!\)))++)\\\)|\\\[((?:[^\\]|\\(?!\]))++)\\\]"
+)
 DIGIT = re.compile("[0-9]")
 BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
 # `x_1 = `, `\theta = `, `f(2) = `
 NAME = (
     r"(?<![A-Za-z\\])(?:\\[A-Za-z]+|[A-Za-z])(?:_(?:[A-Za-z0-9]|\{[A-Za-z0-9]+\}))?"
-    r"(?:(?:\\!|\\left)*\([^()=\n]{1,30}\))?\s*=\s*"
+    r"(?:(?:\\!|\\left)*\([^()=\n]{1,30}\))?\s*+=\s*+"
 )
 # The search for a set is fast, and then it is seen what stands around. A quotation may close behind a full stop.
 SENTENCE_END = re.compile(r"[\n.!?。！？।۔<](?:(?<=[\n。！？।۔])|(?<=[.!?])(?=[\"'”’»]{0,2}(?:\s|$))|(?<=<)[|｜])")
@@ -75,8 +77,11 @@ def answer_at(response: str, start: int, end: int, source: Source) -> Outcome | 
     goes_on = response[start:end].rstrip().endswith((",...", ", ..."))  # a list, `1, 2, ...`
     marks = ".,;:。，；：" if formula or is_formula else ".,;:!。，；："  # the `!` of `$n!$` is a factorial
     start, end = stripped(response, start, end, None, None if goes_on else _EMPHASIS + marks)
-    while start < end and (closed := _QUOTES.get(response[end - 1])) and closed not in response[start : end - 1]:
-        start, end = stripped(response, start, end - 1, None, _EMPHASIS + marks)  # of JSON, or of a table
+    for _ in range(3):  # the ends of strings of JSON, or of a table
+        closed = _QUOTES.get(response[end - 1]) if start < end else None
+        if closed is None or closed in response[start : end - 1]:
+            break
+        start, end = stripped(response, start, end - 1, None, _EMPHASIS + marks)
     if choice := _MARKED_CHOICE.fullmatch(response, start, end):
         start, end = choice.span(choice.lastindex or 0)
     return Outcome(response[start:end], start, end, source=source) if start < end else None
@@ -90,7 +95,7 @@ _EMPHASIS = "*_`" + whitespace + "\xa0\u2009\u202f\u3000"
 
 _WORD = re.compile(r"(?<![A-Za-z\\])(?<![0-9])(?<![0-9] )(?!(?:and|or)\b)[^\W\d_]{2,}")  # but for a unit
 _FEW_WORDS = re.compile(r"[^\W\d_]+(?:[ -][^\W\d_]+)?")
-_MATHEMATICS = re.compile(r"[0-9\\=]|\W*[A-Z]\W*$")
+_MATHEMATICS = re.compile(r"[0-9\\=]|[A-Z]\W*+\Z")
 _AROUND = " \t\n$*_`.,;:!。，；：()[]\\"
 
 

@@ -6,18 +6,19 @@ from outcome_rl.outcomes.extraction.answer import BOX, NAME, stripped
 from outcome_rl.outcomes.outcome import Outcome
 
 # A placeholder: `...`, `your answer`, `{}` of a program.
-_NOTHING = r"[\s?_.…]*+(?:\{+\}+|\\[lc]?dots|(?i:(?:the |your )?(?:final )?(?:answer|ans|result)(?: here)?))?[\s?_.…]*+"
+_WORDS = r"(?i:(?:the |your )?(?:final )?(?:answer|ans|result)(?: here)?)"
+_NOTHING = r"[\s?_.…]*+(?:\{{1,9}\}{1,9}|\\[lc]?dots|" + _WORDS + r")?[\s?_.…]*+"
 _PLACEHOLDER = re.compile(_NOTHING)
 # A box with nothing or a placeholder in it, or `\boxed` in a sentence about it.
 EMPTY_BOX = re.compile(rf"\\(?:boxed|fbox)(?:\s*\{{{_NOTHING}\}}|(?![A-Za-z]|\s*\{{))")
 # Alternatives are tried in order: a box, an escaped character (so that `\{` is no brace), a brace.
 _BOX_TOKEN = re.compile(r"(\\(?:boxed|fbox)(?![A-Za-z])\s*)(\{?)|\\.|[{}]", re.DOTALL)
-_PLAIN_BOX = re.compile(r"\\(?:boxed|fbox)\s*\{\s*+([^\\{}\s](?:[^\\{}\n]*[^\\{}\s])?)\s*\}")
+_PLAIN_BOX = re.compile(r"\\(?:boxed|fbox)\s*\{\s*+([^\\{}\s](?:[^\\{}\n]{0,999}[^\\{}\s])?)\s*\}")
 # `\boxed 5`, `\boxed\frac12`
-_BARE_BOX = re.compile(r"[0-9]+(?=\s|\$|\\[)\]]|[.,;]?\Z)|\\[dt]?frac(?:[0-9]{2}|(?:\{[^{}\n]{1,40}\}){2})")
+_BARE_BOX = re.compile(r"[0-9]++(?=\s|\$|\\[)\]]|[.,;]?\Z)|\\[dt]?frac(?:[0-9]{2}|(?:\{[^{}\n]{1,40}\}){2})")
 # Text allowed between boxes that form one answer: `\boxed{2}$ and $\boxed{3}`. An "or" may introduce a restatement.
-_SPACING = r"(?:[\s${}]|\\[,;:! ()\[\]]|\\q?quad|\\text)*"
-_JOINT = re.compile(rf"(?:{_SPACING}(?:[,;，；、和]|and))+{_SPACING}(?:{NAME}{_SPACING})?")
+_SPACING = r"(?:[\s${}]|\\[,;:! ()\[\]]|\\q?quad|\\text){0,40}"
+_JOINT = re.compile(rf"(?:{_SPACING}(?:[,;，；、和]|and)){{1,9}}{_SPACING}(?:{NAME}{_SPACING})?")
 _NAME_BEFORE = re.compile(rf"{NAME}\Z")
 _MAX_JOINT = 40
 

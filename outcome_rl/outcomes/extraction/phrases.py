@@ -68,12 +68,15 @@ def result(text: str) -> Outcome | None:
     return answer._replace(source="conclusion") if is_all else None
 
 
+_MAX_ANNOUNCEMENTS = 256  # of a model that repeats one word
+
+
 def _announced(text: str) -> Iterator[tuple[int, int, bool]]:
     """Yield where the value of every announcement begins, its end if it stands before, and whether it is in English."""
     lowered = text.lower()  # as long: the view has no letter that becomes two
     said_words = [word for word in words.ANNOUNCEMENTS if word in lowered]
     places = [(place.start(), word) for word in said_words for place in re.finditer(word, lowered)]
-    for at, word in sorted(places, reverse=True):
+    for at, word in sorted(places, reverse=True)[:_MAX_ANNOUNCEMENTS]:
         language = words.ANNOUNCEMENTS[word]
         if match := language.whole.match(text, at):
             yield match.end(), 0, language.is_english
@@ -96,9 +99,10 @@ def tag(text: str) -> Outcome | None:
 # GSM8K's mark, anywhere; `#### Step 1` is a Markdown heading. What follows begins with a number, names it, `x = 18`,
 # or is a choice.
 _HASH = re.compile(
-    r"(?:####|^#(?= [-−]?[0-9.,]+\Z))[ \t]*+(?:[^=\n#A-Za-z]{1,60}=[ \t]*)?"
-    r"((?:[^\s#]*[0-9][^\s#]*|[^=\n#:]{1,60}=[ \t]*[-−]?[0-9][0-9.,/]*)(?: [0-9]+/[0-9]+)?|\(?[A-J]\)?)"
-    r"((?:[ \t]+\(?[a-z]+\)?){0,8})[.!]?[ \t`]*(?:$|(?=####))",
+    r"(?:####|^#(?= [-−]?[0-9.,]{1,40}\Z))[ \t]*+(?:[^=\n#A-Za-z]{1,60}=[ \t]{0,9})?"
+    r"((?:[^\s#]{0,60}[0-9][^\s#]{0,60}|[^=\n#:]{1,60}=[ \t]{0,9}[-−]?[0-9][0-9.,/]{0,40})(?: [0-9]{1,9}/[0-9]{1,9})?"
+    r"|\(?[A-J]\)?)"
+    r"((?:[ \t]{1,9}\(?[a-z]{1,30}\)?){0,8})[.!]?[ \t`]{0,40}(?:$|(?=####))",
     re.MULTILINE,
 )
 
@@ -113,8 +117,8 @@ def hash_mark(text: str) -> Outcome | None:
 
 _ALONE = re.compile(
     r"[-−]?(?:[$€£]?\.?[0-9][0-9,]{0,40}(?:\.[0-9]+)?(?:/[0-9]+)?%?|\\[dt]?frac\{[0-9]+\}\{[0-9]+\})|\(?[A-J]\)?"
-    r"|\$[^$\n]+\$|\\\([^\n]+\\\)|[A-Za-z](?:_[0-9A-Za-z])?[ \t]*=[ \t]*[-−]?[0-9]+(?:\.[0-9]+)?(?:/[0-9]+)?"
-    r"|(?:\([A-J]\)|[A-J][.:)])[ \t]++(?![^\n]*(?:\b[A-J]\b|\b(?:is|are|was|were|we|let|said)\b))[^\n]{1,60}"
+    r"|\$[^$\n]++\$|\\\([^\n]{1,300}\\\)|[A-Za-z](?:_[0-9A-Za-z])?[ \t]*=[ \t]*[-−]?[0-9]+(?:\.[0-9]+)?(?:/[0-9]+)?"
+    r"|(?:\([A-J]\)|[A-J][.:)])[ \t]++(?![^\n]{0,80}(?:\b[A-J]\b|\b(?:is|are|was|were|we|let|said)\b))[^\n]{1,60}"
 )
 
 

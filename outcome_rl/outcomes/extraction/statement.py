@@ -88,9 +88,9 @@ _VERDICT = re.compile(r"(?i)(yes|no|true|false)(?=[,;]\s|\s+[-–—]\s)")  # an
 _BRACKETS = re.compile(r"([][(){}<>](?: ?[][(){}<>]){1,60})(?=[.\s]*+(?:\n|\Z))")  # of a task that closes them
 _FORMS = (_BRACKETS, _FORMULAS, FORMULA, _QUOTED, _VERDICT)
 # `1. 12` above `2. 13`: both are the answer.
-_NUMBERED = re.compile(r"(?s)1[.)]\s[^\n]{1,200}\n\s*+2[.)]\s.{1,600}?(?=\n\s*\n|\Z)")
-_BULLET = re.compile(r"[-–•*]\s+(?=[A-Z])")
-_CLAUSE = re.compile(r"(?:[A-Z][a-z'’.]*+\s(?=.*[a-z]{2} )|[\u3040-\u9fff])", re.DOTALL)
+_NUMBERED = re.compile(r"(?s)1[.)]\s[^\n]{1,200}\n\s*+2[.)]\s.{1,600}?(?=\n\s{0,9}\n|\Z)")
+_BULLET = re.compile(r"[-–•*]\s++(?=[A-Z])")
+_CLAUSE = re.compile(r"(?:[A-Z][a-z'’.]*+\s(?=.{0,300}[a-z]{2} )|[\u3040-\u9fff])", re.DOTALL)
 _BRACKET = re.compile(r"\\?[()\[\]{}]")
 
 
@@ -204,4 +204,4 @@ def _heads(text: str, start: int, quantities: list[tuple[int, int]]) -> list[tup
     return heads or quantities[:1]
 
 
-_JOINED = re.compile(r"(?:\A\s*|,\s*|\b(?:and|or|plus|to)\s+)\Z")
+_JOINED = re.compile(r"(?:\A\s{0,9}|,\s{0,9}|\b(?:and|or|plus|to)\s{1,9})\Z")
