@@ -3,9 +3,10 @@
 import csv
 import json
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from string import Template
+from typing import Any
 
 import pytest
 
@@ -23,277 +24,83 @@ def write(path: Path, rows: Iterable[Any]) -> Path:
     return path
 
 
-CHAT = [{"role": "user", "content": "2 + 2?"}]
-ASSISTANT = [{"role": "assistant", "content": r"\boxed{4}"}]
-# Rows with the fields that each tool documents, or a file of its own below: question, gold (None: the file has none),
-# answers and labels.
-FORMATS: dict[str, tuple[dict[str, Any], str | None, list[str | None], list[bool | None]]] = {
-    "verl's rollouts": (
-        {"input": "2 + 2?", "output": r"\boxed{4}", "gts": "4", "score": 1.0, "step": 3},
-        *("4", ["4"], [True]),
-    ),
-    "TRL's completions with outcome_rl": (
-        {"step": 1, "prompt": CHAT, "completion": ASSISTANT, "correct_reward": 1.0, "advantage": 0.5}
-        | {"exploration/outcome": "4", "exploration/key": "0f", "exploration/correct": True},
-        *(None, ["4"], [True]),
-    ),
-    "TRL's completions": (
-        {"step": 1, "prompt": "2 + 2?", "completion": r"\boxed{5}", "correct_reward": 0.0, "advantage": -0.5},
-        *(None, ["5"], [None]),
-    ),
-    "vLLM's outputs": (
-        {"request_id": "0", "prompt": "2 + 2?", "outputs": [{"index": 0, "text": r"\boxed{4}"}, {"text": "no idea"}]},
-        *(None, ["4", None], [None, None]),
-    ),
-    "lighteval": (
-        {"doc": {"query": "2 + 2?", "choices": ["3", "4"], "gold_index": [1], "id": "7"}}
-        | {"model_response": {"text": [r"\boxed{4}"]}, "metric": {"pass@1": 1.0}},
-        *("4", ["4"], [True]),
-    ),
-    "lighteval, older details": (
-        {"example": "2 + 2?", "full_prompt": "Q: 2 + 2?", "predictions": [r"\boxed{4}"], "gold": ["4"]}
-        | {"metrics": {"em": 1}},
-        *("4", ["4"], [True]),
-    ),
-    "Open-R1": (
-        {"problem": "2 + 2?", "solution": r"so \boxed{4}", "answer": "4", "generations": [r"\boxed{4}", r"\boxed{3}"]}
-        | {"correctness_math_verify": [True, False], "messages": CHAT},
-        *("4", ["4", "3"], [True, False]),
-    ),
-    "NeMo-Skills": (
-        {"problem": "2 + 2?", "expected_answer": "4", "generation": r"\boxed{4}", "symbolic_correct": True},
-        *("4", ["4"], [True]),
-    ),
-    "Qwen2.5-Math": (
-        {"idx": 3, "question": "2 + 2?", "gt": "4", "code": [r"\boxed{4}", r"\boxed{5}"], "score": [True, False]},
-        *("4", ["4", "5"], [True, False]),
-    ),
-}
+def table(name: str) -> dict[str, Any]:
+    """Return the rows of a file of cases beside this one, by their first field."""
+    rows = map(json.loads, (Path(__file__).parent / name).read_text(encoding="utf-8").splitlines())
+    return {next(iter(row.values())): row for row in rows}
+
+
+# Rows with the fields that each tool documents: question, gold (null: the file has none), answers and labels.
+FORMATS = table("formats.jsonl")
+LAYOUTS = table("layouts.jsonl")  # a tool's file, or a kind of file; "knows" tells if it says which samples are correct
+# Files that tools wrote themselves (written/README.md): id, gold and answers of their questions.
+WRITTEN = table("written.jsonl")
 
 
 def test_every_tool_has_a_row() -> None:
-    layouts = {one.tool for one in LAYOUTS.values()} - {""}
-    assert {*FORMATS, *(tool for tool, _ in WRITTEN.values()), *layouts} == TOOLS.keys()
+    layouts = {one["tool"] for one in LAYOUTS.values() if "tool" in one}
+    assert {*FORMATS, *(one["tool"] for one in WRITTEN.values()), *layouts} == TOOLS.keys()
 
 
 @pytest.mark.parametrize("tool", FORMATS)
 def test_a_format_is_read_with_no_option_and_named(tool: str, tmp_path: Path) -> None:
-    row, gold, answers, labels = FORMATS[tool]
-    file = read_sample_file(write(tmp_path / "rows.jsonl", [row]))
+    case = FORMATS[tool]
+    file = read_sample_file(write(tmp_path / "rows.jsonl", [case["row"]]))
     (question,) = file.questions
-    assert (question.gold, question.answers, question.labels) == (gold, answers, labels)
+    assert [question.gold, question.answers, question.labels] == [case["gold"], case["answers"], case["labels"]]
     assert file.remarks[0].startswith(f"read as {tool} (")
     analyze_file(tmp_path / "rows.jsonl")
 
 
-class Layout(NamedTuple):
-    """Layout of a tool's file, or kind of layout, and what it needs."""
+def expand(template: Any, values: dict[str, Any]) -> Any:
+    """Return the file of a template in `layouts.jsonl`.
 
-    make: Callable[[list[tuple[str, str, list[str], list[bool]]]], Any]  # id, gold, texts and labels of questions
-    tool: str = ""
-    fields: Fields = Fields()
-    knows: bool = True  # which samples are correct
-
-
-def lines(make: Callable[[str, str, str, bool], Any]) -> Callable[[Any], Any]:
-    """Return a maker of a row for each sample, from id, gold, text and label."""
-    return lambda questions: [
-        make(id_, gold, text, label)
-        for id_, gold, texts, labels in questions
-        for text, label in zip(texts, labels, strict=True)
-    ]
-
-
-def batch(make: Callable[[str], Any]) -> Callable[[Any], Any]:
-    return lambda questions: [
-        {"custom_id": f"{id_}-{i}", "key": f"{id_}-{i}", **make(text)}
-        for id_, _, texts, _ in questions
-        for i, text in enumerate(texts)
-    ]
-
-
-def rows(questions: Any) -> list[dict[str, Any]]:
-    return [{"id": id_, "gold": gold, "samples": texts} for id_, gold, texts, _ in questions]
+    A string's `$name` is a value. "@questions" and "@samples" repeat what follows, for a list or, as a field, for an
+    object by ids or indices; ["@label", yes, no] chooses by the sample's correctness.
+    """
+    match template:
+        case ["@label", yes, no]:
+            return yes if values["label"] else no
+        case ["@questions" | "@samples" as each, one]:
+            return [expand(one, values | item) for item in values[each]]
+        case {"@questions": one}:
+            return {item["id"]: expand(one, values | item) for item in values["@questions"]}
+        case {"@samples": one}:
+            return {str(item["i"]): expand(one, values | item) for item in values["@samples"]}
+        case dict():
+            return {name: expand(one, values) for name, one in template.items()}
+        case list():
+            return [expand(one, values) for one in template]
+        case str() if template.startswith("$") and template[1:] in values:
+            return values[template[1:]]
+        case str():
+            return Template(template).substitute(values)
+    return template
 
 
-PART = Fields(id_part="(.*)-")
-LAYOUTS = {
-    "wrapper": Layout(lambda q: {"canary": "c", "outputs": rows(q)}),
-    "wrapper in a wrapper": Layout(lambda q: {"version": 3, "results": {"stats": {}, "results": rows(q)}}),
-    "wrapper of any name": Layout(lambda q: {"run": {"mine": rows(q)}}, fields=Fields(rows="run.mine")),
-    "map to rows": Layout(
-        lambda q: {id_: {"origin_prompt": id_, "prediction": texts, "gold": gold} for id_, gold, texts, _ in q},
-        "OpenCompass",
-    ),
-    "map to samples": Layout(lambda q: {id_: texts for id_, _, texts, _ in q}, knows=False),
-    "lists of samples": Layout(lambda q: [texts for _, _, texts, _ in q], knows=False),
-    "columns and data": Layout(lambda q: {"columns": [*rows(q)[0]], "data": [[*row.values()] for row in rows(q)]}),
-    "columns": Layout(lambda q: {name: [row[name] for row in rows(q)] for name in rows(q)[0]}),
-    "columns by id": Layout(
-        lambda q: {
-            "pass_at_1": 43.75,
-            "raw": {id_: texts for id_, _, texts, _ in q},
-            "graded": {id_: labels for id_, _, _, labels in q},
-        },
-        fields=Fields(samples="raw", reward="graded"),
-    ),
-    "a dot into a list": Layout(
-        lambda q: [{"qid": id_, "tries": [{"out": text} for text in texts], "gt": gold} for id_, gold, texts, _ in q],
-        fields=Fields(samples="tries.out"),
-    ),
-    "the rows are the questions": Layout(
-        lambda q: [{"prompt": "same", "tries": texts, "gt": gold} for _, gold, texts, _ in q],
-        fields=Fields(id="@row", samples="tries"),
-    ),
-    "capital letters": Layout(lambda q: [{name.upper(): value for name, value in row.items()} for row in rows(q)]),
-    "words for labels": Layout(
-        lines(lambda id_, gold, text, label: {"prompt": id_, "output": text, "correct": "yes" if label else "no"})
-    ),
-    "a reward of a list": Layout(
-        lines(lambda id_, gold, text, label: {"input": id_, "output": text, "reward": [float(label)]})
-    ),
-    "rewards of tokens": Layout(
-        lines(lambda id_, gold, text, label: {"input": id_, "output": text, "score": [0.0, 0.0, float(label)]}),
-        fields=Fields(reward="score"),
-    ),
-    "rewards of tokens beside golds": Layout(
-        lines(lambda id_, gold, text, label: {"input": id_, "gold": gold, "output": text, "score": [0.1, 0.9]})
-    ),
-    "map to graded samples": Layout(
-        lambda q: {
-            "eval": {
-                id_: [
-                    {"solution": text, "plus_status": "pass" if label else "fail"}
-                    for text, label in zip(texts, labels, strict=True)
-                ]
-                for id_, _, texts, labels in q
-            }
-        }
-    ),
-    "graded lists": Layout(
-        lambda q: [{"question_id": id_, "output_list": texts, "graded_list": labels} for id_, _, texts, labels in q]
-    ),
-    "samples in a struct": Layout(
-        lambda q: [
-            {"problem": id_, "answer": gold, "responses": {f"{i}": {"content": text} for i, text in enumerate(texts)}}
-            for id_, gold, texts, _ in q
+def values_of(golds_and_answers: dict[int, list[int]]) -> dict[str, Any]:
+    """Return the values that templates may name, of all questions and of all samples."""
+    questions = []
+    for gold, found in golds_and_answers.items():
+        question = {"id": f"q{gold}", "gold": str(gold)}
+        texts, labels = [rf"I add them: \boxed{{{n}}}" for n in found], [n == gold for n in found]
+        samples = [
+            question | {"i": i, "text": text, "label": label}
+            for i, (text, label) in enumerate(zip(texts, labels, strict=True))
         ]
-    ),
-    "turns": Layout(
-        lambda q: [
-            {"question_id": id_, "choices": [{"index": 0, "turns": ["hm", text]} for text in texts], "reference": gold}
-            for id_, gold, texts, _ in q
-        ]
-    ),
-    "Responses batch": Layout(
-        batch(
-            lambda text: {
-                "response": {
-                    "status_code": 200,
-                    "body": {
-                        "output": [
-                            {"type": "reasoning", "summary": []},
-                            {"type": "message", "content": [{"type": "output_text", "text": text}]},
-                        ]
-                    },
-                }
-            }
-        ),
-        "an OpenAI batch",
-        PART,
-        knows=False,
-    ),
-    "Anthropic batch": Layout(
-        batch(
-            lambda text: {
-                "result": {
-                    "message": {"content": [{"type": "thinking", "thinking": "9"}, {"type": "text", "text": text}]}
-                }
-            }
-        ),
-        "an Anthropic batch",
-        PART,
-        knows=False,
-    ),
-    "Gemini batch": Layout(
-        lambda q: [
-            {name: value for name, value in row.items() if name != "custom_id"}
-            for row in batch(lambda text: {"response": {"candidates": [{"content": {"parts": [{"text": text}]}}]}})(q)
-        ],
-        "a Gemini batch",
-        PART,
-        knows=False,
-    ),
-    "HELM": Layout(
-        lambda q: {
-            "adapter_spec": {"method": "generation"},
-            "request_states": [
-                {
-                    "instance": {
-                        "id": id_,
-                        "input": {"text": "?"},
-                        "references": [
-                            {"output": {"text": "0"}, "tags": []},
-                            {"output": {"text": gold}, "tags": ["correct"]},
-                        ],
-                    },
-                    "request_mode": "original",
-                    "result": {"completions": [{"text": text} for text in texts]},
-                }
-                for id_, gold, texts, _ in q
-            ],
-        },
-        "HELM",
-    ),
-    "Inspect": Layout(
-        lambda q: {
-            "eval": {"task": "t", "model": "m"},
-            "results": {"total_samples": 16},
-            "samples": lines(
-                lambda id_, gold, text, label: {
-                    "id": id_,
-                    "epoch": 1,
-                    "input": "?",
-                    "target": gold,
-                    "output": {"choices": [{"message": {"role": "assistant", "content": text}}]},
-                    "scores": {"match": {"value": "C" if label else "I"}},
-                }
-            )(q),
-        },
-        "Inspect",
-    ),
-    "promptfoo": Layout(
-        lambda q: {
-            "results": {
-                "results": lines(
-                    lambda id_, gold, text, label: {
-                        "id": text + id_,
-                        "promptIdx": 0,
-                        "vars": {"question": "?"},
-                        "prompt": {"raw": id_},
-                        "response": {"output": text},
-                        "success": label,
-                    }
-                )(q)
-            }
-        },
-        "promptfoo",
-    ),
-}
+        questions.append(question | {"texts": texts, "labels": labels, "@samples": samples})
+    return {"@questions": questions, "@samples": [sample for one in questions for sample in one["@samples"]]}
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_files_of_every_layout_have_the_same_numbers(name: str, tmp_path: Path) -> None:
     layout = LAYOUTS[name]
-    questions = [
-        (f"q{gold}", str(gold), [rf"I add them: \boxed{{{n}}}" for n in found], [n == gold for n in found])
-        for gold, found in ((7, [7, 7, 7, 7]), (15, [15, 17, 15, 17]), (17, [18, 19, 18, 17]), (4, [5, 6, 5, 6]))
-    ]
-    (tmp_path / "file.json").write_text(json.dumps(layout.make(questions)))
-    report = analyze_file(tmp_path / "file.json", fields=layout.fields).report
-    assert report["remarks"][0].startswith(f"read as {layout.tool or 'rows of samples'} (")
+    values = values_of({7: [7, 7, 7, 7], 15: [15, 17, 15, 17], 17: [18, 19, 18, 17], 4: [5, 6, 5, 6]})
+    (tmp_path / "file.json").write_text(json.dumps(expand(layout["file"], values)))
+    report = analyze_file(tmp_path / "file.json", fields=Fields(**layout.get("fields", {}))).report
+    assert report["remarks"][0].startswith(f"read as {layout.get('tool', 'rows of samples')} (")
     assert report["diff_at_k"] == pytest.approx({"1": 1, "2": 37 / 24, "4": 2})
-    expected = {"1": 7 / 16, "2": 7 / 12, "4": 0.75} if layout.knows else {}
+    expected = {"1": 7 / 16, "2": 7 / 12, "4": 0.75} if layout.get("knows", True) else {}
     assert report["pass_at_k"] == pytest.approx(expected)
 
 
@@ -595,37 +402,12 @@ def test_the_names_of_a_role_are_told_apart() -> None:
     assert len(names) == len(set(names))
 
 
-# File that a tool wrote itself (written/README.md) -> the tool, and id, gold and answers of its questions.
-WRITTEN: dict[str, tuple[str, list[tuple[str, str | None, list[str | None]]]]] = {
-    "lm_eval.jsonl": (
-        "lm-evaluation-harness",
-        [
-            ("0", "\\boxed{ 12 }", ["28", "41", "15", "41"]),
-            ("1", "\\boxed{ 27 }", ["5", "30", "52", "4"]),
-            ("2", "\\boxed{ 7 }", ["11", "21", "15", "11"]),
-        ],
-    ),
-    "vllm_batch.jsonl": (
-        "an OpenAI batch",
-        [("0", None, ["26", "0", "23", "0"]), ("1", None, ["r- = 0", "23", "34", "7"])],
-    ),
-    "lighteval.parquet": (
-        "lighteval",
-        [
-            ("0", "\\boxed{ 12 }", ["28", "41", "15", "41"]),
-            ("1", "\\boxed{ 27 }", ["5", "30", "52", "4"]),
-            ("2", "\\boxed{ 7 }", ["11", "21", "15", "11"]),
-        ],
-    ),
-}
-
-
 @pytest.mark.parametrize("name", WRITTEN)
 def test_files_that_tools_wrote_are_read_with_no_option(name: str) -> None:
-    tool, questions = WRITTEN[name]
+    case = WRITTEN[name]
     path = Path(__file__).parent / "written" / name
     file = read_sample_file(path)
-    assert file.remarks[0].startswith(f"read as {tool} (")
-    assert [(one.question_id, one.gold, one.answers) for one in file.questions] == questions
+    assert file.remarks[0].startswith(f"read as {case['tool']} (")
+    assert [[one.question_id, one.gold, one.answers] for one in file.questions] == case["questions"]
     report = analyze_file(path).report
-    assert report["questions_at_k"] == dict.fromkeys(("1", "2", "4"), len(questions))
+    assert report["questions_at_k"] == dict.fromkeys(("1", "2", "4"), len(case["questions"]))

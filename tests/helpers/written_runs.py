@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from outcome_rl.files.jsonl import write_rows
+from outcome_rl.files.jsonl import read_rows, write_rows
 from outcome_rl.grpo.config.load import load_config, to_yaml
 
 
@@ -52,3 +52,10 @@ def study(root: Path, gain: float, noise: float = 0.002, seeds: int = 5) -> list
             top = 0.8 + shared + (gain if bonus == "ucb_con" else 0.0) + draw.uniform(-noise, noise)
             folders.append(toy_run(root / f"{bonus}{seed}", bonus, seed, (0.6 + shared, top)))
     return folders
+
+
+def cut_off(folder: Path, step: int) -> None:
+    """Remove what a run has written after a step, as if it was still running."""
+    for name in ("evaluations", "metrics"):
+        path = folder / f"{name}.jsonl"
+        write_rows(path, [row for row in read_rows(path) if row["step"] <= step])

@@ -6,18 +6,11 @@ import statistics
 from pathlib import Path
 
 import pytest
-from written_runs import evaluation, study, toy_run
+from written_runs import cut_off, evaluation, study, toy_run
 
 from outcome_rl.cli import main
 from outcome_rl.files.jsonl import read_rows, write_rows
 from outcome_rl.tools.compare import compare_runs
-
-
-def cut_off(folder: Path, step: int) -> None:
-    """Remove what a run has written after a step, as if it was still running."""
-    for name in ("evaluations", "metrics"):
-        path = folder / f"{name}.jsonl"
-        write_rows(path, [row for row in read_rows(path) if row["step"] <= step])
 
 
 def test_runs_that_differ_only_by_seed_are_one_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

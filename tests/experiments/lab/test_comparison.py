@@ -7,7 +7,7 @@ import pytest
 from written_runs import study, toy_run
 
 from experiments.lab.comparison import compare_methods, main
-from outcome_rl.files.jsonl import read_rows, write_rows
+from outcome_rl.files.jsonl import read_rows
 
 
 @pytest.mark.parametrize(("gain", "word"), [(0.05, "higher"), (-0.05, "lower"), (0.0, "no difference")])
@@ -31,13 +31,6 @@ def test_two_seeds_decide_nothing(tmp_path: Path) -> None:
     found = compare_methods(study(tmp_path, 0.2, seeds=2))
     assert {row["verdict"] for row in found["verdicts"]} == {"undecided"}
     assert all(row["interval"] is None for row in found["verdicts"])
-
-
-def cut_off(folder: Path, step: int) -> None:
-    """Remove what a run has written after a step, as if it was still running."""
-    for name in ("evaluations", "metrics"):
-        path = folder / f"{name}.jsonl"
-        write_rows(path, [row for row in read_rows(path) if row["step"] <= step])
 
 
 def test_what_is_left_out_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
