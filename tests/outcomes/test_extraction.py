@@ -71,6 +71,8 @@ GENERATIONS = Path(__file__).resolve().parents[3] / "shared" / "data" / "generat
         ("<answer>$8!$</answer>", "8!", "tag"),
         ("$n!$", "n!", "line"),
         ("The answer is $5$!", "5", "phrase"),
+        ("The answer is not 5, it is 7.", "7", "phrase"),
+        ("The answer is not 5 but 7.", "7", "phrase"),
         # Special tokens of a plain `batch_decode` are no part of an answer.
         ("so\n#### 5 <｜end▁of▁sentence｜>", "5", "hash"),
         # A last sentence that concludes.

@@ -12,8 +12,12 @@ from outcome_rl.outcomes.outcome import Outcome
 _CHECKED = "correct|right|verified|confirmed|valid|reasonable"
 # `not 7`, `not correct`, `wrong`; words that an answer may be, `not possible`, stay one.
 _TAKEN_BACK = re.compile(rf"(?i)not\s+(?:(?:equal to\s+)?[-+(]?[0-9$\\]|(?:what|{_CHECKED})\b)|(?:wrong|incorrect)\b")
+# `not 5, it is 7`, `not 5 but 7`
+_INSTEAD = re.compile(r"(?i)not\s[^.!?\n,;]{1,30}(?:[,;]\s(?:it|that) is|,?\sbut)\s(?=[-−(]?[0-9$\\]|[A-J]\b)")
 # It says nothing new, or continues in words ("the answer is consistent with the problem statement"). More than three
 # words without a digit are a list of words, if they stand in brackets, between commas, or hold no word of grammar.
+# `The answer is not 5, it is 7.`, `not 5 but 7`
+_INSTEAD = re.compile(r"(?i)not\s[^.!?\n,;]{1,30}(?:[,;]\s(?:it|that) is|,?\sbut)\s(?=[-−(]?[0-9$\\]|[A-J]\b)")
 _CHECK = re.compile(rf"(?i){_CHECKED}")
 _PROSE = re.compile(rf"(?is)(?:{_CHECKED}|not|null|none given|.{{101,}})")
 _GRAMMAR = re.compile(
@@ -45,7 +49,8 @@ def phrase(text: str) -> Outcome | None:
         if end:  # `C is the answer`
             return answer_at(text, start, end, "phrase")
         if _TAKEN_BACK.match(text, start):
-            break
+            instead = _INSTEAD.match(text, start)
+            return said(text, instead.end(), is_english) if instead else None
         if (answer := said(text, start, is_english)) and not _is_prose(answer.text):
             return answer
         checked = checked or (answer if answer and _CHECK.fullmatch(answer.text) else None)
