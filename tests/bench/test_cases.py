@@ -20,8 +20,12 @@ def tiny_head(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(cases.MODELS, "tiny", (32, 257))
 
 
+def tiny(**settings: object) -> Spec:
+    return Spec(model="tiny", dtype=torch.float32, **settings)
+
+
 def rl_spec(**settings: object) -> Spec:
-    return Spec(model="tiny", dtype=torch.float32, tokens=2000, scale=0.1, beta=0.0, **settings)
+    return tiny(tokens=2000, scale=0.1, beta=0.0, **settings)
 
 
 def test_equal_seeds_give_equal_cases() -> None:
@@ -55,7 +59,7 @@ def test_rows_like_a_language_models_have_the_entropy_and_a_heavy_tail(
     nats: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(cases.MODELS, "tiny", (256, 8000))
-    case = make_case(Spec(model="tiny", dtype=torch.float32, sequences=8, length=128, nats=nats), CPU)
+    case = make_case(tiny(sequences=8, length=128, nats=nats), CPU)
     assert 0.6 * nats < case.entropy < 1.5 * nats
     logps_NV = (case.hidden @ case.weight.t()).double().log_softmax(dim=-1)
     drawn_N = -logps_NV.gather(1, case.batch.labels_N[:, None])
@@ -69,15 +73,15 @@ def test_rows_like_a_language_models_have_the_entropy_and_a_heavy_tail(
 
 @pytest.mark.parametrize("logits", ["random", "peaked"])
 def test_peaked_rows_have_low_entropy_and_random_rows_do_not(logits: str) -> None:
-    case = make_case(Spec(model="tiny", dtype=torch.float32, sequences=8, length=32, logits=logits), CPU)
+    case = make_case(tiny(sequences=8, length=32, logits=logits), CPU)
     probabilities = (case.hidden @ case.weight.t()).softmax(dim=-1)
     most_likely = probabilities.max(dim=-1).values.median()
     assert (most_likely > 0.9) == (logits == "peaked")
 
 
 def test_no_off_policy_ratio_is_near_a_clip_bound_and_both_sides_occur() -> None:
-    batch = make_case(Spec(model="tiny", dtype=torch.float32, sequences=8, length=32), CPU).off_policy
-    case = make_case(Spec(model="tiny", dtype=torch.float32, sequences=8, length=32), CPU)
+    case = make_case(tiny(sequences=8, length=32), CPU)
+    batch = case.off_policy
     logps = (case.hidden @ case.weight.t()).log_softmax(dim=-1).gather(1, batch.labels_N[:, None])[:, 0]
     ratios = (logps - batch.old_logps.view(-1)).exp()
     assert ((ratios - 0.8).abs() > 0.05).all()
@@ -106,16 +110,7 @@ def source(tmp_path: Path) -> Source:
 
 @pytest.mark.parametrize("temperature", [0.5, 1.5])
 def test_sampled_cases_hold_the_states_that_drew_their_labels(source: Source, temperature: float) -> None:
-    spec = Spec(
-        model="tiny",
-        dtype=torch.float32,
-        sequences=4,
-        length=6,
-        layout="packed",
-        temperature=temperature,
-        top_p=0.9,
-        source=source,
-    )
+    spec = tiny(sequences=4, length=6, layout="packed", temperature=temperature, top_p=0.9, source=source)
     case = make_case(spec, CPU)
     support = case.batch.support
     assert case.batch.cu_seqlens[-1] == len(case.hidden) == len(case.batch.labels)

@@ -191,78 +191,64 @@ def test_problems_must_be_named() -> None:
         sampling_config("toy", [], None, ["data.test_files=[]", "data.val_files=[]"])
 
 
+def claim(config: TrainConfig, sources: Sequence[str], out: Path, **more: Any) -> None:
+    with open_sampler(config, [[source] for source in sources], out, with_text=True, **more):
+        pass
+
+
+TWO = "toy:test[:2]"
+
+
 @pytest.fixture(scope="module")
 def claimed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("claimed")
-    config = sampling_config("toy", ["toy:test[:2]"])
-    with open_sampler(config, [["toy:test[:2]"]], out, with_text=True, k=8):
-        pass
+    claim(sampling_config("toy", [TWO]), [TWO], out, k=8)
     return out
 
 
 @pytest.mark.parametrize(
-    ("override", "more", "message"),
+    ("overrides", "source", "k", "message"),
     [
-        ("rollout.val_kwargs.temperature=0.5", {"k": 8}, r"rollout\.val_kwargs\.temperature: 1\.0 before, 0\.5 now"),
-        ("trainer.seed=1", {"k": 8}, r"trainer\.seed: 0 before, 1 now"),
-        ("rollout.val_kwargs.n=32", {"k": 9}, r"k: 8 before, 9 now\. Restore .*, or choose another --out"),
+        (["rollout.val_kwargs.temperature=0.5"], TWO, 8, r"rollout\.val_kwargs\.temperature: 1\.0 before, 0\.5 now"),
+        (["trainer.seed=1"], TWO, 8, r"trainer\.seed: 0 before, 1 now"),
+        (["rollout.val_kwargs.n=32"], TWO, 9, r"k: 8 before, 9 now\. Restore .*, or choose another --out"),
+        ([], "toy:test[:3]", 8, r"problems of toy:test: '.*' before, '.*' now"),
     ],
 )
-def test_samples_by_other_settings_are_not_added(
-    override: str, more: dict[str, Any], message: str, claimed: Path
+def test_samples_by_other_settings_or_of_other_problems_are_not_added(
+    overrides: list[str], source: str, k: int, message: str, claimed: Path
 ) -> None:
-    config = sampling_config("toy", ["toy:test[:2]"], None, [override])
-    with (
-        pytest.raises(ValueError, match=message),
-        open_sampler(config, [["toy:test[:2]"]], claimed, with_text=True, **more),
-    ):
-        pass
-
-
-def test_samples_of_other_problems_are_not_added(claimed: Path) -> None:
-    other = "toy:test[:3]"
-    with (
-        pytest.raises(ValueError, match=r"problems of toy:test: '.*' before, '.*' now"),
-        open_sampler(sampling_config("toy", [other]), [[other]], claimed, with_text=True, k=8),
-    ):
-        pass
+    with pytest.raises(ValueError, match=message):
+        claim(sampling_config("toy", [source], None, overrides), [source], claimed, k=k)
 
 
 def test_one_process_per_folder(claimed: Path) -> None:
-    config = sampling_config("toy", ["toy:test[:2]"])
+    config = sampling_config("toy", [TWO])
     with (
-        open_sampler(config, [["toy:test[:2]"]], claimed, with_text=True, k=8),
+        open_sampler(config, [[TWO]], claimed, with_text=True, k=8),
         pytest.raises(ValueError, match=r"another process works in .* or --out"),
-        open_sampler(config, [["toy:test[:2]"]], claimed, with_text=True, k=8),
     ):
-        pass
+        claim(config, [TWO], claimed, k=8)
 
 
 def test_samples_of_other_weights_at_the_same_path_are_refused(finished: Path, tmp_path: Path) -> None:
     first, second = (finished / "checkpoints" / f"global_step_{step}" / "model" for step in (4, 6))
     model = shutil.copytree(first, tmp_path / "model")
-    config = sampling_config(str(model), ["toy:test[:2]"])
+    config = sampling_config(str(model), [TWO])
     for _ in range(2):
-        with open_sampler(config, [["toy:test[:2]"]], tmp_path / "out", with_text=True):
-            pass
+        claim(config, [TWO], tmp_path / "out")
     shutil.copytree(second, model, dirs_exist_ok=True)
-    with (
-        pytest.raises(ValueError, match=r"weights: .*choose another --out"),
-        open_sampler(config, [["toy:test[:2]"]], tmp_path / "out", with_text=True),
-    ):
-        pass
+    with pytest.raises(ValueError, match=r"weights: .*choose another --out"):
+        claim(config, [TWO], tmp_path / "out")
 
 
 def test_two_sets_of_one_file_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("toy-test.jsonl").write_text('{"id": 1, "problem": "D01 1 @ 1 # 1 =>", "answer": "1"}')
     sources = ["toy:test", "toy-test.jsonl"]
-    config = sampling_config("toy", sources)
-    with (
-        pytest.raises(ValueError, match=r"two sources share a name, .*: toy-test\.jsonl, toy-test\.jsonl; rename one"),
-        open_sampler(config, [[source] for source in sources], tmp_path / "out", with_text=True),
-    ):
-        pass
+    message = r"two sources share a name, .*: toy-test\.jsonl, toy-test\.jsonl; rename one"
+    with pytest.raises(ValueError, match=message):
+        claim(sampling_config("toy", sources), sources, tmp_path / "out")
 
 
 def test_the_random_state_of_the_caller_is_left_alone(
