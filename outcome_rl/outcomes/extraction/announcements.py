@@ -5,6 +5,7 @@ for a text in which markup is blank.
 """
 
 import re
+from importlib.resources import files
 from typing import NamedTuple
 
 
@@ -30,39 +31,8 @@ class Language(NamedTuple):
     head: str = ""
 
 
-_TABLE = r"""
-en; answers?|correct\s+(?:options?|choices?|solutions?|statements?)|right\s+(?:options?|choices?)|best\s+(?:options?|choices?)|final\s+(?:options?|choices?); ; is|are|equals|becomes|(?:comes|works|turns) (?:out )?(?:to|at)(?: be)?|(?:should|would|must|will|might|can only|to|ha[sd] to|have to) be; (?:final |correct )?(?:result|value|solution|conclusion|total|output|final)|ans\.?; so|thus|hence|therefore|consequently|finally|overall|altogether|in total|(?:in|to) conclu(?:sion|de)|∴|\$?\\therefore; ; that|equal to|found to be|given by|as follows|a total of|approximately|approx\.?|ca\.?|circa|roughly|about|around|the (?:value|number|total|sum)(?: of)?|option|choice|letter
-zh; 答案|答(?=\s*:)|选择?(?=\s*(?:项\s*)?[A-J0-9])|正确的?选项|正确的?答案|正确的?说法|正确的?|对的|选项; ; 应?该?[是为选]; 结果|结论|解|总[数计]|共计|即; 因此|所以|故|于是|综上所述; 选?项; 选择?项?|本题选
-ja; 答え|正解|答(?=\s*[:は]); ; は|が; 結果|合計|結論; したがって|よって|ゆえに|だから; です|である|だ|になります
-ko; 정답|답변|답; ; 은|는|이|가; 결과|합계|총; 따라서|그러므로|그래서; 입니다|이다|이에요|예요|이므로
-es; respuestas?; final|correcta; es|son|sería; resultado|solución|total; por (?:lo )?tanto|entonces|así que|luego|en total; ; la|el|opción|la opción
-fr; réponses?; finale?|correcte; est|sont|serait; résultat|solution|total; donc|ainsi|par conséquent|au total; ; la|l'option
-de; antwort; ; ist|lautet|beträgt|wäre; ergebnis|lösung|gesamt; daher|folglich|somit|insgesamt; ; die|option
-pt; resposta; final|correta; é|são|seria; resultado|solução|total; portanto|logo|assim
-it; risposta; finale|corretta; è|sono|sarebbe; risultato|soluzione|totale; quindi|dunque|pertanto
-nl; antwoord; ; is|zijn; resultaat|oplossing|totaal; dus|daarom
-pl; odpowied[źz]; końcowa; to|jest|brzmi; wynik|rozwiązanie|razem; zatem|więc
-cs; odpověď|odpoveď; ; je|zní; výsledek|výsledok|celkem; tedy|tak[žz]e
-ru; ответ; ; это|равен|равна|равно|будет; результат|итого|решение|всего; следовательно|итак|значит|поэтому|таким образом; ; вариант
-uk; відповідь|отговор; ; це|є|дорівнює|е; результат|разом|розв'язок; отже|тому
-sv; svar(?:et)?|vastaus; ; är|er|on; resultatet|summan|tulos; alltså|därför|derfor|altså|siis
-ro; răspuns(?:ul)?; finală?|corect; este|e; rezultat(?:ul)?|soluția; deci|prin urmare
-hu; válasz; ; az|a; eredmény|megoldás|összesen; tehát|így
-el; απάντηση; ; είναι; αποτέλεσμα|λύση|σύνολο; άρα|επομένως
-tr; cevap|yanıt; ; şudur; sonuç|toplam; bu nedenle|dolayısıyla|yani; '?[dt][iıuü]r
-id; jawaban(?:nya)?; akhir(?:nya)?; adalah|ialah|yaitu; hasil(?:nya)?|total; jadi|maka|oleh karena itu
-vi; đáp án|đáp số|câu trả lời|trả lời; cuối cùng; là; kết quả|tổng(?: cộng)?; vậy|do đó|vì vậy
-sw; jibu|jawabu; la mwisho; ni; matokeo|jumla; kwa hiyo|hivyo|kwa hivyo
-th; คำตอบ; สุดท้าย; คือ|เท่ากับ|เป็น; ผลลัพธ์|รวม; ดังนั้น|เพราะฉะนั้น
-hi; उत्तर|जवाब; ; हैं|है; परिणाम|कुल; अतः|इसलिए|तो; हैं|है|होगा
-bn; উত্তর; ; হলো|হল|হচ্ছে|হবে; ফলাফল|মোট; সুতরাং|তাই|অতএব; হয়|হবে
-te; సమాధానం|జవాబు; ; అనేది; ఫలితం|మొత్తం; కాబట్టి|అందువల్ల; అవుతుంది|ఉంటుంది
-ta; விடை|பதில்; ; என்பது; முடிவு|மொத்தம்; எனவே|ஆகவே; ஆகும்
-ar; الجواب|الإجابة|الاجابة; النهائية; هو|هي|تساوي|يساوي; النتيجة|المجموع|الحل; إذن|لذلك|وبالتالي
-fa; پاسخ|جواب; نهایی; برابر(?: با)?|عبارت است از; نتیجه|مجموع; بنابراین|پس; است|ہے
-he; תשובה; ה?סופית; היא|הוא; תוצאה|התוצאה|סך הכל; לכן|ולכן
-"""  # noqa: E501 - a language is a line
-LANGUAGES = [Language(*(cell.strip() for cell in line.split(";")[1:])) for line in _TABLE.strip().splitlines()]
+_LINES = files(__package__).joinpath("languages.txt").read_text("utf-8").splitlines()[1:]
+LANGUAGES = [Language(*(cell.strip() for cell in line.split(";")[1:])) for line in _LINES]
 _LATIN = r"A-Za-zÀ-ɏͰ-ӿ"  # of scripts whose words stand apart
 _EDGE = rf"(?<![{_LATIN}](?=[{_LATIN}]))"
 
