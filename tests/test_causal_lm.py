@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_models import SIZES
+from tiny_models import SIZES, with_visible_head
 from torch import nn
 from transformers import (
-    AutoModelForCausalLM,
     AutoTokenizer,
     CohereConfig,
     FalconH1Config,
@@ -52,14 +51,7 @@ FAMILIES: dict[str, tuple[Any, tuple[float | None, float], bool]] = {  # configu
 
 
 def tiny(name: str) -> Any:
-    torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(FAMILIES[name][0]).eval()
-    with torch.no_grad():  # logits of about 1, where caps and scales matter
-        head = model.get_output_embeddings()
-        head.weight.mul_(0.25 / head.weight.std())
-        if head.bias is not None:
-            head.bias.normal_()
-    return model
+    return with_visible_head(FAMILIES[name][0]).eval()
 
 
 @pytest.mark.parametrize("name", FAMILIES)

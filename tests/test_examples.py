@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from tiny_models import SIZES
+from tiny_models import SIZES, with_visible_head
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -151,15 +151,9 @@ def test_loops_train_what_the_model_computes(loop: str, tmp_path: Path, monkeypa
 
 def save_model(folder: Path, config: Any) -> Path:
     """Write a random model of the toy's vocabulary that ends often, with awkward settings, and the toy's tokenizer."""
-    torch.manual_seed(0)
     tokenizer = AutoTokenizer.from_pretrained(policy_dir())
     sizes = SIZES | {"vocab_size": len(tokenizer), "num_key_value_heads": 2, "eos_token_id": ENDS[0]}
-    model = AutoModelForCausalLM.from_config(config(**sizes))
-    with torch.no_grad():
-        head = model.get_output_embeddings()
-        head.weight.mul_(0.25 / head.weight.std())
-        if head.bias is not None:
-            head.bias.normal_()
+    model = with_visible_head(config(**sizes))
     model.generation_config = GenerationConfig(
         do_sample=True, temperature=0.3, top_p=0.8, repetition_penalty=1.5, eos_token_id=ENDS
     )

@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import nn
-from transformers import AutoModelForCausalLM, PreTrainedConfig
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedTokenizerFast
 
 SIZES = {
     "vocab_size": 80,
@@ -27,6 +28,28 @@ ROUTED = {
     **{"n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1, "moe_intermediate_size": 8},
     **{"n_group": 1, "topk_group": 1},
 }
+
+
+def with_visible_head(config: PreTrainedConfig) -> Any:
+    """Return a random model whose logits are of about 1, where caps, scales and biases of its head matter."""
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config)
+    with torch.no_grad():
+        head = model.get_output_embeddings()
+        head.weight.mul_(0.25 / head.weight.std())
+        if head.bias is not None:
+            head.bias.normal_()
+    return model
+
+
+def byte_tokenizer(chat_template: str, **special_tokens: Any) -> PreTrainedTokenizerFast:
+    """Return a tokenizer with a token for each byte."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    of_bytes = Tokenizer(models.BPE({letter: index for index, letter in enumerate(alphabet)}, []))
+    of_bytes.pre_tokenizer, of_bytes.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=of_bytes, **special_tokens)
+    tokenizer.chat_template = chat_template
+    return tokenizer
 
 
 def save_random(config: PreTrainedConfig, tokenizer: Any, folder: Path) -> None:

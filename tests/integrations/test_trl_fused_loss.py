@@ -7,6 +7,7 @@ import pytest
 import torch
 import vision_model
 from peft import LoraConfig
+from tiny_models import with_visible_head
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -196,14 +197,7 @@ def test_with_a_head_that_is_tied_to_the_embedding(tmp_path: Path) -> None:
     ids=["soft cap", "scale", "bias"],
 )
 def test_with_a_head_that_changes_its_logits(config: Any, tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(config)
-    with torch.no_grad():
-        head = model.get_output_embeddings()
-        head.weight.mul_(0.25 / head.weight.std())
-        if head.bias is not None:
-            head.bias.normal_()
-    model.save_pretrained(tmp_path / "model")
+    with_visible_head(config).save_pretrained(tmp_path / "model")
     AutoTokenizer.from_pretrained(policy_dir()).save_pretrained(tmp_path / "model")
     assert_same(tmp_path / "model", tmp_path, temperature=0.7, max_steps=1)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import trl
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tiny_models import byte_tokenizer
 from transformers import PreTrainedTokenizerFast
 from trl import GRPOConfig
 from trl_runs import NUM_QUESTIONS, generate, make_trainer, questions, save_policy
@@ -17,19 +17,10 @@ from outcome_rl.integrations.trl import OutcomeGRPOTrainer
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 3, "b": %d}}\n</tool_call><|im_end|>'
 
 
-def byte_tokenizer() -> PreTrainedTokenizerFast:
-    """A token for each byte, and the chat template of Qwen3."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    of_bytes = Tokenizer(models.BPE(vocab={character: i for i, character in enumerate(alphabet)}, merges=[]))
-    of_bytes.pre_tokenizer, of_bytes.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    words = PreTrainedTokenizerFast(
-        tokenizer_object=of_bytes,
-        eos_token="<|im_end|>",
-        pad_token="<|endoftext|>",
-        additional_special_tokens=["<|im_start|>"],
-    )
-    words.chat_template = Path(trl.__file__).with_name("chat_templates").joinpath("qwen3.jinja").read_text()
-    return words
+def qwen3_tokenizer() -> PreTrainedTokenizerFast:
+    template = Path(trl.__file__).with_name("chat_templates").joinpath("qwen3.jinja").read_text()
+    tokens = {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "additional_special_tokens": ["<|im_start|>"]}
+    return byte_tokenizer(template, **tokens)
 
 
 def add(a: int, b: int) -> int:
@@ -57,7 +48,7 @@ def says(history: str, number: int) -> str:
 
 def test_the_answer_is_that_of_the_turn_after_the_tool(tmp_path: Path) -> None:
     """It is counted, and masked; the fused loss is TRL's."""
-    policy = save_policy(tmp_path / "policy", byte_tokenizer(), positions=2048)
+    policy = save_policy(tmp_path / "policy", qwen3_tokenizer(), positions=2048)
     data = questions(prompt=[[{"role": "user", "content": f"{number} + 1?"}] for number in range(NUM_QUESTIONS)])
     losses = []
     for fused_loss in (False, True):
@@ -108,7 +99,7 @@ class Sums:
 
 
 def test_an_environment_needs_no_data(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    policy = save_policy(tmp_path / "policy", byte_tokenizer(), positions=2048)
+    policy = save_policy(tmp_path / "policy", qwen3_tokenizer(), positions=2048)
     trainer = OutcomeGRPOTrainer(
         model=str(policy),
         reward_funcs=lambda completions, **_: [float(len(one) % 2) for one in completions],
