@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from outcome_rl.files.bounds import read_state_file
 from outcome_rl_kernels.whole_files import SCRATCH, force, force_folder, remove, scratch_name, whole_file
 
 MANIFEST = "MANIFEST"
@@ -106,7 +107,7 @@ def check_folder(folder: Path, part: str = "") -> None:
     manifest = folder / MANIFEST
     if not manifest.is_file():
         raise FileNotFoundError(f"{manifest} is missing: {folder} is incomplete, or was not saved by outcome_rl")
-    digest, _, content = manifest.read_bytes().partition(b"\n")
+    digest, _, content = read_state_file(manifest).partition(b"\n")
     if hashlib.sha256(content).hexdigest().encode() != digest:
         raise ValueError(f"{manifest} is damaged: its contents do not match its SHA-256")
     entries = {name: entry for name, entry in _entries(content, manifest).items() if name.startswith(part)}

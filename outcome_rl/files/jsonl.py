@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from outcome_rl.files.bounds import bounded_lines
 from outcome_rl_kernels.whole_files import open_to_append, whole_file
 
 
@@ -25,7 +26,7 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
     """
     if path.is_file():  # a pipe or a device would never end
         with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
+            for number, line in enumerate(bounded_lines(file, path), start=1):
                 if not line.endswith(b"\n"):
                     return
                 try:

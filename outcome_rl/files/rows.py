@@ -23,6 +23,8 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from outcome_rl.files.bounds import LINE, UNPACKED, WHOLE, bounded_lines, too_large
+
 # Usual fields of question ids, gold answers and prompts, tried in this order. Those with a dot are verl's.
 ID_COLUMNS = ("id", "question_id", "unique_id", "extra_info.index")
 ANSWER_COLUMNS = ("answer", "gold", "reward_model.ground_truth", "solution", "ground_truth", "target")
@@ -77,7 +79,7 @@ def read_objects(path: str | Path, rows_at: str = "") -> Iterator[tuple[str, dic
         elif start.startswith(b"\x1f\x8b"):
             rows = _json_values(_unzipped(file, name), name, rows_at)
         else:
-            rows = _json_values(file, name, rows_at)
+            rows = _json_values(bounded_lines(cast(BinaryIO, file), name), name, rows_at)
         for number, row in rows:
             where = f"{name}, row {number}"
             if not isinstance(row, dict):
@@ -190,7 +192,12 @@ def _json_values(lines: Iterable[bytes], name: str, rows_at: str = "") -> Iterat
     filled = ((number, text) for number, line in numbered if (text := line.strip().removeprefix(_BOM).strip()))
     for number, text in filled:
         if text.startswith(b"[") or text == b"{":  # an array, or an object over several lines
-            whole = _parsed(b"".join([text, b"\n", *(rest for _, rest in numbered)]), name)
+            content = bytearray(text + b"\n")
+            for _, line in numbered:
+                content += line
+                if len(content) > WHOLE:
+                    raise too_large(name, "JSON that is no JSON lines", WHOLE, "Write one JSON object per line")
+            whole = _parsed(bytes(content), name)
             yield from enumerate(_wrapped(whole, name, rows_at), start=1)
             return
         value, later = _parsed(text, f"{name}, row {number}"), list(islice(filled, 1))
@@ -262,11 +269,12 @@ def _columns(value: dict[str, Any]) -> list[Any]:
 def _archived(file: BinaryIO, name: str) -> Iterator[Any]:
     """Yield the rows in the JSON files of a zip, of Inspect's logs the samples."""
     try:
-        with zipfile.ZipFile(file if file.seekable() else io.BytesIO(file.read())) as archive:
+        with zipfile.ZipFile(file if file.seekable() else io.BytesIO(file.read(WHOLE))) as archive:
             inside = [one for one in archive.namelist() if one.endswith((".json", ".jsonl"))]
             for one in [one for one in inside if one.startswith("samples/")] or inside:
                 with archive.open(one) as member:
-                    yield from (row for _, row in _json_values(member, f"{name}/{one}"))
+                    lines = bounded_lines(cast(BinaryIO, member), name, UNPACKED)
+                    yield from (row for _, row in _json_values(lines, f"{name}/{one}"))
     except (zipfile.BadZipFile, NotImplementedError, zlib.error) as error:
         raise ValueError(f"{name}: not a readable zip: {error}. Write the log as JSON") from error
 
@@ -287,10 +295,11 @@ def _shards(folder: Path) -> list[Path]:
 
 def _cells(file: BinaryIO, name: str, delimiters: str) -> Iterator[tuple[int, Any]]:
     """Yield number and row of a table with a header; a cell that begins with a bracket is JSON."""
-    csv.field_size_limit(2**31 - 1)
+    csv.field_size_limit(LINE)
     header = cast(io.BufferedReader, file).peek(1 << 16).split(b"\n")[0]
     delimiter = max(delimiters, key=lambda one: header.count(one.encode()))
-    reader = csv.DictReader(io.TextIOWrapper(file, "utf-8-sig", newline=""), delimiter=delimiter, strict=True)
+    lines = (line.removeprefix(_BOM).decode("utf-8") for line in bounded_lines(file, name))
+    reader = csv.DictReader(lines, delimiter=delimiter, strict=True)
     try:
         for number, row in enumerate(reader, start=2):  # the header is row 1
             if None in row or None in row.values():
@@ -364,7 +373,7 @@ def _parsed(text: bytes, where: str) -> Any:
 
 def _unzipped(file: BinaryIO, name: str) -> Iterator[bytes]:
     try:
-        yield from gzip.GzipFile(fileobj=file)
+        yield from bounded_lines(cast(BinaryIO, gzip.GzipFile(fileobj=file)), name, total=UNPACKED)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{name}: cut short or damaged gzip data: {error}. Write the file again") from error
 
@@ -373,7 +382,10 @@ def _parquet_values(file: BinaryIO, name: str) -> Iterator[Any]:
     import pyarrow.parquet
 
     try:
-        table = pyarrow.parquet.ParquetFile(file if file.seekable() else io.BytesIO(file.read()))
+        table = pyarrow.parquet.ParquetFile(file if file.seekable() else io.BytesIO(file.read(WHOLE)))
+        groups = (table.metadata.row_group(number) for number in range(table.metadata.num_row_groups))
+        if sum(group.total_byte_size for group in groups) > UNPACKED:
+            raise too_large(name, "its unpacked contents", UNPACKED, "Divide it into several files")
         for batch in table.iter_batches():
             yield from batch.to_pylist()
     except (pyarrow.ArrowInvalid, OSError) as error:

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from outcome_rl.analyze import Report
 from outcome_rl.files.atomic import fingerprint, write_json
+from outcome_rl.files.bounds import read_state_file
 from outcome_rl.files.jsonl import append_rows, read_rows
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
@@ -139,7 +140,7 @@ def open_sampler(
         FileNotFoundError, ValueError: bad data, model or settings, or `out` holds other samples.
     """
     record = out / "settings.json"
-    recorded = json.loads(record.read_text()) if record.exists() else None
+    recorded = json.loads(read_state_file(record)) if record.exists() else None
     config = replace(config, model=with_dtype(config.model, (recorded or {}).get("model.dtype")))
     check_engine(config, trains=False)
     sets = [load_problems(group, config.data, training=False, needs_answers=config.needs_answers) for group in groups]

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import yaml  # type: ignore[import-untyped]
 
+from outcome_rl.files.bounds import read_state_file
 from outcome_rl.grpo.config.presets import find_config, preset_names
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl_kernels.settings import Setting, needing_user, nested, settings_of, with_values, yaml_text
@@ -188,7 +189,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     Raises:
         ValueError: it is no YAML, or no mapping.
     """
-    content = _parse_yaml(path.read_bytes(), f"{path}:")
+    content = _parse_yaml(read_state_file(path), f"{path}:")
     if not isinstance(content, dict | None):
         raise ValueError(f"{path}: expected sections such as 'model:' and 'data:'; got a {type(content).__name__}")
     return content or {}

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, cast
 
 from outcome_rl.causal_lm import without_end
+from outcome_rl.files.bounds import TEMPLATE_S, time_limit
 from outcome_rl.grpo.config.schema import DataConfig
 from outcome_rl.grpo.types import Message, Problem, ProblemSet
 
@@ -83,9 +84,11 @@ def _render(problem: Problem, text: str, tokenizer: Any, variables: Mapping[str,
     from jinja2 import TemplateError
 
     messages = [message._asdict() for message in (*problem.messages[:-1], Message("user", text))]
+    slow = f"the tokenizer's chat template takes more than {TEMPLATE_S:g} s for the prompt of {problem.id!r}"
     try:
-        return str(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **variables))
-    except TemplateError as error:  # such as a system message, for a model that was trained without
+        with time_limit(TEMPLATE_S, f"{slow}. Set data.apply_chat_template=false, or use another tokenizer"):
+            return str(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **variables))
+    except (TemplateError, MemoryError) as error:  # such as a system message, for a model that was trained without
         raise ValueError(
             f"the tokenizer's chat template refuses the prompt of {problem.id!r}: {error}. Change its messages"
         ) from error
