@@ -56,6 +56,14 @@ def smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture
+def untrained(smoke: Path, tmp_path: Path) -> Path:
+    """The plan's data and base samples, before the first training."""
+    for name in ("data", "base"):
+        (tmp_path / name).symlink_to(smoke / name)
+    return tmp_path
+
+
 @pytest.mark.nightly
 def test_the_smallest_plan_ends_with_a_report(smoke: Path) -> None:
     records = json.loads((smoke / "records.json").read_text())
@@ -97,9 +105,7 @@ def test_what_is_done_is_not_done_again(smoke: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.nightly
-def test_a_run_that_fails_is_named_with_its_log(smoke: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "data").symlink_to(smoke / "data")
-    (tmp_path / "base").symlink_to(smoke / "base")
+def test_a_run_that_fails_is_named_with_its_log(untrained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = next(SMOKE.runs())
 
     def fail(settings: list[str], log: Path, stop: Event) -> None:
@@ -107,11 +113,9 @@ def test_a_run_that_fails_is_named_with_its_log(smoke: Path, tmp_path: Path, mon
         raise ChildProcessError(f"outcome-rl train ended with status 1; see {log}")
 
     monkeypatch.setattr(runs, "train_in_a_process", fail)
-    result = invoke(main, "smoke", "--out", tmp_path, "--processes", "2")
+    result = invoke(main, "smoke", "--out", untrained, "--processes", "2")
     assert result.exit_code == 2
-    assert (
-        f"error: 5 of 5 runs failed, the first: outcome-rl train ended with status 1; see {tmp_path}" in result.stderr
-    )
+    assert f"5 of 5 runs failed, the first: outcome-rl train ended with status 1; see {untrained}" in result.stderr
     assert f"{first.name}.log" in result.stderr
 
 
@@ -139,11 +143,7 @@ def test_a_training_is_stopped_with_a_checkpoint(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_a_signal_stops_the_trainings_and_says_how_to_go_on(
-    smoke: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "data").symlink_to(smoke / "data")
-    (tmp_path / "base").symlink_to(smoke / "base")
+def test_a_signal_stops_the_trainings_and_says_how_to_go_on(untrained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stopped: list[bool] = []
 
     def train_until_stopped(settings: list[str], log: Path, stop: Event) -> None:
@@ -151,7 +151,7 @@ def test_a_signal_stops_the_trainings_and_says_how_to_go_on(
         stopped.append(stop.wait(timeout=30))
 
     monkeypatch.setattr(runs, "train_in_a_process", train_until_stopped)
-    result = invoke(main, "smoke", "--out", tmp_path, "--processes", "1")
+    result = invoke(main, "smoke", "--out", untrained, "--processes", "1")
     assert (result.exit_code, stopped) == (143, [True])
     assert "stopped by SIGTERM after 0 of 5 trainings; the same command continues it" in result.stderr
 
