@@ -221,7 +221,7 @@ def test_help_and_errors_list_the_registries() -> None:
 
 
 def test_the_reward_function_of_the_training_page_runs(tmp_path: Path) -> None:
-    (block,) = re.findall(r"```python\n((?:(?!```).)*?def reward.*?)```", (DOCS / "training.md").read_text(), re.DOTALL)
+    (block,) = re.findall(r"```python\n((?:(?!```).)*?def reward.*?)```", (DOCS / "data.md").read_text(), re.DOTALL)
     (tmp_path / "rewards_of_the_page.py").write_text(block)
     problem = Problem("q", "?", "4", example={"answer": "4"})
     reward = RewardFunction(RewardConfig(f"{tmp_path}/rewards_of_the_page.py:reward"))

@@ -15,7 +15,7 @@ import torch
 
 from bench.gpu_parts.report import DEVICE, DRY, Figures, Report, require
 
-# Where a training step may wait for a GPU, because the host needs a value: the list of docs/training.md.
+# Where a training step may wait for a GPU, because the host needs a value: the list of docs/larger-models.md.
 WAITING = (
     "exploration/",  # Explorer.score copies its results to the host, once a step
     "rollout/decode_loop.py",  # looks every 8 tokens whether responses have ended, and reads them at the end

@@ -39,7 +39,7 @@ def test_a_step_waits_for_the_gpu_once(
     responses = [f"\\boxed{{{answer}}}" for answer in (1, 2, 1, 3, 4, 4, 5, 6)]
     golds, found = ["1"] * 4 + ["4"] * 4, list[Scored]()
     ledger = ledger_of(lambda _: found.append(explorer.score(IDS, responses, golds, group_ids=group_ids)))
-    # To the GPU from pinned memory, which the host does not wait for, and back, which it does: docs/training.md.
+    # To the GPU from pinned memory, which the host does not wait for, and back, which it does: docs/larger-models.md.
     assert ledger.waits == ["_to_copy", "to host"]
     assert kernels.number == 3  # two to count, one to read before
     assert ledger_of(lambda _: found[0].metrics).waits == ["to host"]  # the sums of the table

@@ -21,7 +21,7 @@ from outcome_rl_kernels.settings import settings_of
 
 # Each data set and model, with and without exploration; the other presets change their numbers.
 TRAINED = ["one-gpu", "paper/llama-3.1-8b-instruct-hard-grpo", "paper/qwen-2.5-7b-base-medium"]
-TRAINING_PAGE = Path(__file__).parents[3] / "docs" / "training.md"
+PAGE_OF_MODELS = Path(__file__).parents[3] / "docs" / "larger-models.md"
 PAPER = [name for name in preset_names() if name.startswith("paper/")]
 SMALL = (
     "rollout.engine=transformers", "rollout.val_kwargs.n=2", "data.train_batch_size=2", "data.max_prompt_length=32",
@@ -176,7 +176,7 @@ def test_a_preset_fits_eight_gpus(preset: str, tmp_path: Path, monkeypatch: pyte
     assert stays + config.rollout.gpu_memory_utilization * GPU < 0.9 * GPU
 
 
-ONE_GPU = re.findall(r"^\| ([\d.]+B) \| (.*) \| ([\d.]+) \| ([\d.]+) \| (\d+) \|$", TRAINING_PAGE.read_text(), re.M)
+ONE_GPU = re.findall(r"^\| ([\d.]+B) \| (.*) \| ([\d.]+) \| ([\d.]+) \| (\d+) \|$", PAGE_OF_MODELS.read_text(), re.M)
 
 
 def test_the_page_has_models_of_every_size() -> None:

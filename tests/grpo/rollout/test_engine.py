@@ -134,7 +134,7 @@ def test_an_engine_of_the_user_is_named_by_its_path(small: MakeOverrides, tmp_pa
 
 
 def test_the_engine_of_the_training_page_trains(small: MakeOverrides, tmp_path: Path) -> None:
-    page = (Path(__file__).parents[3] / "docs" / "training.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "rollouts.md").read_text()
     (block,) = re.findall(r"```python\n((?:(?!```).)*?class MyEngine.*?)```", page, re.DOTALL)
     path = tmp_path / f"engine_of_{tmp_path.name}.py"
     path.write_text(block)
