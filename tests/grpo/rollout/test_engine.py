@@ -231,6 +231,6 @@ def sampled_by(returned: Any) -> list[Rollout]:
 )
 def test_settings_need_their_columns(setting: str, message: str, small_config: MakeConfig, tmp_path: Path) -> None:
     config = small_config(tmp_path, setting)
-    check_complete([ONE._replace(kept=[[5], [8, END]])], config)
+    check_complete([ONE._replace(kept=[[5], [8, END]])], config.rollout)
     with pytest.raises(ValueError, match=re.escape(message)):
         check_complete([ONE._replace(logps=None)], config)
