@@ -85,6 +85,19 @@ def test_values_and_gradients(vocabulary: int, dtype: torch.dtype, with_entropy:
     assert not gradient[3].any() or with_entropy  # a row with zero coefficients becomes exactly zero
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("gap", [60.0, 80.0, 86.0, 100.0, 1e4, math.inf])
+def test_no_gradient_is_denormal(dtype: torch.dtype, gap: float) -> None:
+    """A matrix product of such numbers takes 90 times as long."""
+    logits, labels = rows(3, 700, dtype)
+    logits[:, 10:] -= gap
+    gradient = torch.empty_like(logits)
+    coefficients = torch.tensor([1.0, 1e-4, 1e-8])
+    differentiate(logits, labels.clamp(max=9), 0.8, coefficients, 0.1 * coefficients, gradient)
+    assert not ((gradient != 0) & (gradient.abs() < torch.finfo(dtype).tiny)).any()
+    assert gradient[:, :10].any(dim=1).all()
+
+
 def strided(tensor: Tensor) -> Tensor:
     return tensor.repeat_interleave(2, dim=-1)[..., ::2]
 
