@@ -233,4 +233,4 @@ def test_settings_need_their_columns(setting: str, message: str, small_config: M
     config = small_config(tmp_path, setting)
     check_complete([ONE._replace(kept=[[5], [8, END]])], config.rollout)
     with pytest.raises(ValueError, match=re.escape(message)):
-        check_complete([ONE._replace(logps=None)], config)
+        check_complete([ONE._replace(logps=None)], config.rollout)
