@@ -72,9 +72,9 @@ def write(name: Path | str, content: bytes) -> Callable[[Path], object]:
         (write(NEWEST / "optimizer.pt", b"cos\nsystem\n(S'true'\ntR."), "optimizer.pt is damaged"),
         (write(NEWEST / "state.json", b"[]"), "state.json is damaged"),
         (lambda run: shutil.rmtree(run / NEWEST / "model"), "is missing"),
-        (write("metrics.jsonl", b"\0\n"), "metrics.jsonl, row 1 is damaged"),
-        (write("evaluations.jsonl", b"[]\n"), "evaluations.jsonl, row 1 is damaged"),
-        (write("samples.jsonl", b"{}\n"), "samples.jsonl holds a row without its step"),
+        (write("metrics.jsonl", b"\0\n"), "metrics.jsonl has lost rows"),
+        (write("evaluations.jsonl", b"[]\n"), "evaluations.jsonl has lost rows"),
+        (write("samples.jsonl", b"{}\n"), "samples.jsonl has lost rows"),
     ],
 )
 def test_a_damaged_run_is_refused_in_one_line(

@@ -147,10 +147,10 @@ def read_stream(run_dir: Path, stream: str) -> list[dict[str, Any]]:
     path, rows, before = run_dir / f"{stream}.jsonl", [], -1
     for number, row in enumerate(read_rows(path), start=1):
         step = row.get("step")
-        if not isinstance(step, int) or step < before or (step == before and stream == "metrics"):
+        if type(step) is not int or step < before or (step == before and stream == "metrics"):
             raise ValueError(
-                f"{path}, row {number} has step {step!r} after step {before}, so rows were doubled, moved or changed; "
-                "restore the file from a copy"
+                f"{path}, row {number} has step {step!r} after step {before}, and steps must be integers that ascend: "
+                "rows were doubled, moved or changed; restore the file from a copy"
             )
         before = step
         rows.append(row)
