@@ -2,7 +2,7 @@
 
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any, NamedTuple
 
 import torch
@@ -191,8 +191,9 @@ def _estimate(groups: Groups, rule: GroupRule) -> Tensor:
 
 def _explore(groups: Groups, rule: GroupRule) -> Tensor:
     """Return the sum over bonuses of `coef * signal`."""
-    bonuses = [signal(groups, term) for term in rule.terms]
-    return torch.stack(bonuses).sum(dim=0) if len(bonuses) > 1 else (bonuses or [torch.zeros_like(groups.rewards)])[0]
+    if not rule.terms:
+        return torch.zeros_like(groups.rewards)
+    return reduce(torch.Tensor.add_, (signal(groups, term) for term in rule.terms))  # each is a new tensor
 
 
 def check_results(rule: GroupRule, advantages: Tensor, bonuses: Tensor) -> None:
