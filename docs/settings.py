@@ -1,26 +1,45 @@
-"""Write settings.md: every setting of the trainer, as `outcome-rl train --settings` prints them.
+"""Write settings.md: a table of every setting of the trainer.
 
 python docs/settings.py
 """
 
+from itertools import groupby
 from pathlib import Path
 
-from outcome_rl.tools.settings_file import settings_yaml
+import yaml
+
+from outcome_rl.grpo.config.schema import TrainConfig
+from outcome_rl_kernels.settings import Setting, settings_of
 
 PAGE = Path(__file__).with_name("settings.md")
 HEAD = """# Settings
 
-Every setting of `outcome-rl train`, with its default, as `outcome-rl train --settings` prints them. Names follow verl
-where it has one; defaults are the paper's hyperparameters, except for the method of exploration, which is
-[the recommended one](methods.md). On the command line a setting is its dotted name, such as `actor.optim.lr=1e-6`.
-[Training](training.md) explains how they are used.
+Every setting of `outcome-rl train`. On the command line a setting is its dotted name, `actor.optim.lr=1e-6`; in a YAML
+file each section is a mapping, and `outcome-rl train --settings` prints such a file of the defaults. A link to a
+setting is this page and its name, `settings.md#actor.optim.lr`.
 
+Names follow verl where it has one. Defaults are the paper's hyperparameters, except for the method of exploration,
+which is [the recommended one](methods.md). [Training](training.md) explains how the settings are used.
 """
 
 
 def page() -> str:
     """Return the text of the page."""
-    return f"{HEAD}```yaml\n{settings_yaml()}```\n"
+    sections = groupby(settings_of(TrainConfig), key=lambda one: one.name.split(".")[0])
+    return HEAD + "".join(_table(section, list(settings)) for section, settings in sections)
+
+
+def _table(section: str, settings: list[Setting]) -> str:
+    rows = ["| setting | default | meaning |", "|---|---|---|", *map(_row, settings)]
+    return f"\n## {section}\n" + "\n".join(rows) + "\n"
+
+
+def _row(one: Setting) -> str:
+    default = list(one.default) if isinstance(one.default, tuple) else one.default
+    shown = yaml.safe_dump(default, default_flow_style=True).splitlines()[0]
+    meaning = f"{one.help} Allowed: {one.allowed}." if one.allowed else one.help
+    meaning = meaning.replace("|", "\\|").replace("*", "\\*")
+    return f'| <a id="{one.name}"></a>`{one.name}` | `{shown}` | {meaning} |'
 
 
 if __name__ == "__main__":
