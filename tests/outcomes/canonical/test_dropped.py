@@ -1,9 +1,29 @@
-"""Nothing that a reader drops tells two answers apart; `tests/helpers/dropped_things.py` has the reasons."""
+"""Everything that a reader drops or rewrites, with the reason why it never tells two answers to one question apart.
+
+A rule without such a reason is not allowed: its text is not read (`s:`), and equals the same text or what math-verify
+says. A row has two spellings that are equal because something is dropped, and pairs that look alike and differ.
+"""
+
+from typing import NamedTuple
 
 import pytest
-from dropped_things import RULES, Rule
+from tables import rows
 
 from outcome_rl.outcomes.keys import canonical_text, equivalent
+
+
+class Rule(NamedTuple):
+    """A thing that is dropped, two spellings, why it never distinguishes, and look-alikes that it must not merge."""
+
+    why: str
+    group: str
+    dropped: str
+    a: str
+    b: str
+    unlike: list[tuple[str, str]]
+
+
+RULES = [Rule(*cells[:5], list(zip(cells[5::2], cells[6::2], strict=True))) for cells in rows(__file__, "dropped")]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.dropped)
