@@ -4,25 +4,6 @@
 and a process that only grades answers never loads torch.
 """
 
-import ast
-from importlib import import_module
-from pathlib import Path
-from typing import Any
+from outcome_rl_kernels.lazy import attach_stub
 
-_MODULE_OF = {
-    alias.name: str(statement.module)
-    for statement in ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")).body
-    if isinstance(statement, ast.ImportFrom)
-    for alias in statement.names
-}
-__all__ = list(_MODULE_OF)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module 'outcome_rl' has no attribute {name!r}; it offers {', '.join(sorted(__all__))}")
-    return getattr(import_module(_MODULE_OF[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)
