@@ -3,39 +3,14 @@
 import itertools
 
 import pytest
+from tables import cases
 
 from outcome_rl import OutcomeMatcher
 from outcome_rl.isolation.grader import MathVerifyPool
 from outcome_rl.outcomes.refutation import refuted, states
 
 
-@pytest.mark.parametrize(
-    ("a", "b"),
-    [
-        (r"\{1, 2\}", r"\{1, 2, \ldots\}"),
-        ("n^2", r"n^2 \text{ if } n \text{ is even}"),
-        ("5以上", "5以下"),
-        ("5", "5 dozen"),
-        ("5", "5 is undefined"),
-        ("5", r"x \to 5"),
-        (r"\frac{\partial f}{\partial x}", r"\frac{\partial f}{\partial y}"),
-        (r"\frac{dv}{dz}", r"(\frac{dv}{dz})^4"),
-        ("p", "~p"),
-        (r"p \land q", r"p \lor q"),
-        (r"\angle ABC = 90", r"\angle ACB = 90"),
-        (r"a \equiv b", "a = b"),
-        ("2 to 3", "3 to 2"),
-        ("5 tea", "5 eat"),
-        ("5_a", "5"),
-        ("a = b = c", "a = c = d"),
-        ("not 5 or 6", "6"),
-        ("5'6\"", "56"),
-        (r"\frac{1}{3}", r"\frac{1}{3} \text{ or } 0.34"),
-        (r"7\text{th root}", "7"),
-        (r"\lim_{z \to 3} z", r"3 \pm 4 \pm 3"),
-        ("A) 5, B) 6", "6"),
-    ],
-)
+@pytest.mark.parametrize(("a", "b"), cases(__file__, "refuted"))
 def test_what_differs_is_refuted(a: str, b: str) -> None:
     assert refuted(a, b)
     assert refuted(b, a)
@@ -43,35 +18,13 @@ def test_what_differs_is_refuted(a: str, b: str) -> None:
     assert not states(b, a)
 
 
-@pytest.mark.parametrize(
-    ("a", "b"),
-    [
-        (r"\frac{n(n+1)}{2}", r"\sum_{k=1}^n k"),
-        ("n!", r"\prod_{k=1}^n k"),
-        ("1/2", r"\int_0^1 x dx"),
-        (r"\lim_{x \to 0} \frac{\sin x}{x}", "1"),
-        ("v^2_0 t", "v_0^2 t"),
-        ("9^{9^{9}}", "1+" * 300),
-        ("z = 1 + 1 = 2", "z = 3 - 1 = 2"),
-        (r"S = \sum_{k=1}^n a_k b_k", r"S = \sum_{k=1}^n b_k a_k"),
-    ],
-)
+@pytest.mark.parametrize(("a", "b"), cases(__file__, "undecided"))
 def test_what_cannot_be_told_apart_is_left_to_the_judge(a: str, b: str) -> None:
     assert not refuted(a, b)
     assert not refuted(b, a)
 
 
-@pytest.mark.parametrize(
-    ("value", "sentence"),
-    [
-        ("1000.99", "so the number is 10 which is 1,000.99m²"),
-        ("1000.99", "not it's not 10 it's 1,000.99m²"),
-        ("4000", "地块面积 = 72000 / 18 = 4000千克"),
-        (r"\begin{pmatrix}0 & 0\end{pmatrix}", r"Here is a zero row: $\begin{bmatrix}0 & 0\end{bmatrix}$"),
-        ("2.74", "Soucis : 2.74 $"),
-        ("10", "that the average speed is 10 miles/hour"),
-    ],
-)
+@pytest.mark.parametrize(("value", "sentence"), cases(__file__, "sentences"))
 def test_a_sentence_states_its_value_and_is_never_voted_on(value: str, sentence: str) -> None:
     assert states(value, sentence)
     assert states(sentence, value)
