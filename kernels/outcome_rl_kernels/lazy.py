@@ -20,11 +20,11 @@ def attach_stub(package: str, file: str) -> tuple[Callable[[str], Any], Callable
         if isinstance(statement, ast.ImportFrom)
         for alias in statement.names
     }
-    names = sorted(module_of)
+    names = list(module_of)
 
     def find(name: str) -> Any:
         if name not in module_of:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}; it offers {', '.join(names)}")
+            raise AttributeError(f"module {package!r} has no attribute {name!r}; it offers {', '.join(sorted(names))}")
         return getattr(import_module(module_of[name]), name)
 
-    return find, names.copy, names
+    return find, lambda: sorted(names), names
