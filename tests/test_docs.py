@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import outcome_rl
-from outcome_rl import Explorer, GroupRule, group_advantages, linear_policy_loss
+from outcome_rl import Explorer, GroupRule, OutcomeMatcher, group_advantages, linear_policy_loss
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.grpo.config.schema import RewardConfig
 from outcome_rl.grpo.data.reward import RewardFunction
@@ -61,13 +61,27 @@ def test_the_loop_of_the_quickstart_runs(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_the_pages_on_outcomes_run() -> None:
     names: dict[str, Any] = {"__name__": "my_module"}
-    for page in ("outcomes.md", "outcome-functions.md"):
+    for page in ("answers.md", "outcomes.md", "outcome-functions.md"):
         for block in python_of(f"docs/{page}"):
             exec(block, names)
     assert names["outcomes"].correct.tolist() == [True, True, False]
     assert names["scored"].correct.tolist() == [True, False]
     assert names["counted"].correct.tolist() == [False, True]
     assert names["explorer"].matcher.rule == "function/my_module:verdict/1"
+
+
+def test_the_twenty_examples_of_answers_hold() -> None:
+    tables = re.findall(r"(?:^\|.*\n)+", (DOCS / "answers.md").read_text(), re.MULTILINE)
+    read, equal = ([row.strip("| ").split(" | ") for row in table.splitlines()[2:]] for table in tables)
+    assert len(read) == len(equal) == 10
+    with OutcomeMatcher() as matcher:
+        for response, shown in read:
+            (answer,) = matcher.classify(["q"], [response.strip("`")]).answers
+            assert shown == (f"`{answer.value}`" if answer else "none")
+        for place, (gold, given, *shown) in enumerate(equal):
+            texts = [rf"\boxed{{{text.strip('`')}}}" for text in (gold, given)]
+            found = matcher.classify([f"q{place}"] * 2, texts, [gold.strip("`")] * 2)
+            assert shown == ["yes" if one else "no" for one in (found.keys[0] == found.keys[1], found.correct[1])]
 
 
 def test_the_example_of_the_losses_runs() -> None:
