@@ -1,16 +1,19 @@
-"""Toy runs of random settings that are killed, stopped or have no space left, and are continued, next to
-the same run that nothing stopped: the same bytes at the end.
+"""Toy runs of random settings that are killed, stopped, have no space left, lose the reader of their output or rows of
+their logs, and are continued, next to the same run that nothing stopped: the same bytes at the end, or one line that
+says which rows are lost.
 
     python tests/helpers/stormy_runs.py FOLDER RUNS
 
 Each process is a fork of this one, which has imported everything. The number of a run seeds its settings and moments.
 """
 
+import json
 import os
 import random
 import resource
 import shutil
 import signal
+import subprocess
 import sys
 import time
 import traceback
@@ -20,7 +23,7 @@ from pathlib import Path
 
 import torch
 from foreign_engine import NAME as FOREIGN
-from grpo_runs import assert_same_run
+from grpo_runs import STREAMS, assert_same_run
 
 from outcome_rl import cli
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint
@@ -52,8 +55,8 @@ def random_settings(chances: random.Random) -> tuple[str, ...]:
     return tuple(drawn)
 
 
-def start(run: Path, settings: tuple[str, ...], most_bytes: int = 0) -> int:
-    """Fork a process that trains; no file of it grows beyond `most_bytes`."""
+def start(run: Path, settings: tuple[str, ...], most_bytes: int = 0, lines: int | None = None) -> int:
+    """Fork a process that trains; no file of it grows beyond `most_bytes`, and nobody reads more than some lines."""
     pid = os.fork()
     if pid:
         return pid
@@ -63,6 +66,11 @@ def start(run: Path, settings: tuple[str, ...], most_bytes: int = 0) -> int:
         out = os.open(run.with_suffix(".out"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(out, 1)
         os.dup2(out, 2)
+        if lines is not None:
+            reader = subprocess.Popen(["head", "-n", str(lines)], stdin=subprocess.PIPE)
+            os.dup2(reader.stdin.fileno(), 1)
+            reader.stdin.close()
+        sys.stdout = os.fdopen(1, "w", closefd=False)  # the first one may be of another kind
         if most_bytes:
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
@@ -95,13 +103,12 @@ def ended(pid: int, limit_s: float) -> int | None:
 def interrupt(run: Path, settings: tuple[str, ...], chances: random.Random, whole_s: float) -> str:
     """Start a process and end it. Return what ended it: "kill", "TERM", "disk", or "" for its own end."""
     kind = chances.choice(["kill", "kill", "TERM", "disk"])
+    lines = chances.choice([None, 0, 1, 2, 5])
     if kind == "disk":
-        status = ended(start(run, settings, int(10 ** chances.uniform(2.5, 6.5))), 600)
-        assert status is not None, f"{run.name}: hangs after {kind}"
-        assert status != 98, f"{run.name}: traceback after {kind}"
-        return kind if status else ""
-    pid = start(run, settings)
-    status = ended(pid, chances.uniform(0.02, 1) * whole_s)
+        pid, wait_s = start(run, settings, int(10 ** chances.uniform(2.5, 6.5)), lines), 600.0
+    else:
+        pid, wait_s = start(run, settings, lines=lines), chances.uniform(0.02, 1) * whole_s
+    status = ended(pid, wait_s)
     if status is None and kind == "kill":
         os.kill(pid, signal.SIGKILL)
     elif status is None:
@@ -112,7 +119,52 @@ def interrupt(run: Path, settings: tuple[str, ...], chances: random.Random, whol
     status = ended(pid, 600) if status is None else status
     assert status is not None, f"{run.name}: hangs after {kind}"
     assert status != 98, f"{run.name}: traceback after {kind}"
+    if status == 128 + signal.SIGPIPE:  # nobody reads the summary of a run that is at its end
+        return f"head -n {lines}"
+    assert kind == "disk" or status <= 0 or status == 128 + signal.SIGTERM, f"{run.name}: {status} after {kind}"
     return kind if status else ""
+
+
+def damage(run: Path, chances: random.Random) -> str:
+    """Cut a log anywhere; double, swap or remove rows that the checkpoint counts. Return the change."""
+    logs = [path for stream in STREAMS if (path := run / f"{stream}.jsonl").exists() and path.stat().st_size]
+    if not logs:
+        return ""
+    path = chances.choice(logs)
+    rows = path.read_bytes().splitlines(keepends=True)
+    last = latest_checkpoint(run / "checkpoints")
+    counted = json.loads((last / "state.json").read_text())["log"][path.stem]["rows"] if last else 0
+    kind = chances.choice(["cut", "double", "swap", "remove"]) if counted else "cut"
+    if kind == "cut":
+        os.truncate(path, chances.randrange(path.stat().st_size))
+        return kind
+    at, other = chances.randrange(counted), chances.randrange(counted)
+    changed = {"double": [*rows[: at + 1], *rows[at:]], "remove": [*rows[:at], *rows[at + 1 :]]}.get(kind, [*rows])
+    if kind == "swap":
+        changed[at], changed[other] = changed[other], changed[at]
+    path.write_bytes(b"".join(changed))
+    return kind
+
+
+def lose_rows(run: Path, settings: tuple[str, ...], chances: random.Random) -> list[str]:
+    """Damage a log and continue: to the end, or to one line that names the log, which is put back. Return both."""
+    before = {path: path.read_bytes() for path in run.glob("*.jsonl")}
+    kind = damage(run, chances)
+    if not kind:
+        return []
+    damaged = {path: path.read_bytes() for path in before}
+    out = run.with_suffix(".out")
+    shown = out.stat().st_size if out.exists() else 0
+    status = ended(start(run, settings), 900)
+    if status == 0:
+        return [kind, "log mended"]
+    said = [line for line in out.read_bytes()[shown:].decode().splitlines() if line.startswith("error: ")]
+    assert status == 2, f"{run.name}: {status} after {kind}"
+    assert len(said) == 1 and any(str(path) in said[0] for path in before), f"{run.name}: {said} after {kind}"
+    assert damaged == {path: path.read_bytes() for path in before}, f"{run.name}: a refused log was changed"
+    for path, content in before.items():
+        path.write_bytes(content)
+    return [kind, "log refused"]
 
 
 def every_file(run: Path) -> dict[str, bytes]:
@@ -137,7 +189,11 @@ def main(folder: Path, runs: int) -> None:
         status = ended(start(whole, settings), 900)
         assert status == 0, whole.with_suffix(".out").read_text()[-2000:]
         whole_s = time.monotonic() - begin
-        own = Counter(interrupt(run, settings, chances, whole_s) for _ in range(chances.randint(1, 4)))
+        own: Counter[str] = Counter()
+        for _ in range(chances.randint(1, 4)):
+            own[interrupt(run, settings, chances, whole_s)] += 1
+            if chances.random() < 0.5:
+                own.update(lose_rows(run, settings, chances))
         del own[""]
         status = ended(start(run, settings), 900)
         assert status == 0, run.with_suffix(".out").read_text()[-2000:]

@@ -82,7 +82,7 @@ class RunLog:
                 file = self._files[stream] = open_to_append(run_dir / f"{stream}.jsonl")
                 known = (counted or {}).get(stream, Counted(rows=0, sha256=hashlib.sha256().hexdigest()))
                 digest, end = _checked(file, known, run_dir / f"{stream}.jsonl", step)
-                lines = _evaluations_of(file, step) if counted and stream == "evaluations" else []
+                lines = _evaluations_of(file, step, known["rows"]) if counted and stream == "evaluations" else []
                 for line in lines:
                     digest.update(line)
                 self._rows[stream], self._digests[stream] = known["rows"] + len(lines), digest
@@ -179,18 +179,23 @@ def _checked(file: BinaryIO, counted: Counted, path: Path, step: int) -> tuple[A
     return digest, size
 
 
-def _evaluations_of(file: BinaryIO, step: int) -> list[bytes]:
-    """Return the next lines that are evaluations of a step, up to one that is not, is cut short or is repeated."""
-    lines: dict[str, bytes] = {}
-    for line in file:
+def _evaluations_of(file: BinaryIO, step: int, rows: int) -> list[bytes]:
+    """Return the lines after some rows that are evaluations of a step, up to one that is not, or is cut or repeated."""
+    lines: list[bytes] = []
+    done: set[str] = set()
+    file.seek(0)
+    for number, line in enumerate(file):
         try:
             row = json.loads(line)
-            if not line.endswith(b"\n") or row["step"] != step or row["dataset"] in lines:
-                break
-            lines[row["dataset"]] = line
+            is_next = line.endswith(b"\n") and row["step"] == step and row["dataset"] not in done
+            if row["step"] == step:
+                done.add(row["dataset"])
         except (KeyError, TypeError, ValueError, RecursionError):
+            is_next = False
+        if number >= rows and not is_next:
             break
-    return [*lines.values()]
+        lines += [line] * (number >= rows)
+    return lines
 
 
 def _numbers(row: Mapping[str, Any]) -> dict[str, float]:

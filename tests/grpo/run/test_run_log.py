@@ -85,6 +85,19 @@ def test_rows_that_a_checkpoint_counts_are_found_or_missed(stream: str, damage: 
     assert contents(tmp_path) == before
 
 
+@pytest.mark.parametrize("stream", STREAMS)
+def test_a_doubled_last_row_is_dropped(stream: str, tmp_path: Path) -> None:
+    """Also of a checkpoint after the evaluations of its step, as at the best step."""
+    log = RunLog(tmp_path, step=4, counted=write(tmp_path, last=4))
+    counted = log.counted()
+    log.close()
+    before = contents(tmp_path)
+    path = tmp_path / f"{stream}.jsonl"
+    path.write_bytes(before[path.name] + before[path.name].splitlines(keepends=True)[-1])
+    RunLog(tmp_path, step=4, counted=counted).close()
+    assert contents(tmp_path) == before
+
+
 @pytest.mark.parametrize("rows", [[METRICS[0]] * 2, METRICS[1::-1], [{"note": "no step"}]])
 def test_steps_ascend(rows: list[dict[str, Any]], tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
