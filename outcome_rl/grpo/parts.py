@@ -5,7 +5,7 @@ policy -> updater -> explorer -> log -> engine -> collector
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -28,6 +28,7 @@ from outcome_rl.grpo.run.run_lock import only_run_in
 from outcome_rl.grpo.run.run_log import Counted, RunLog, set_aside
 from outcome_rl.grpo.run.tracking import open_trackers
 from outcome_rl.grpo.update.updater import Updater
+from outcome_rl_kernels.settings import nested
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ class Parts:
 
     def best(self) -> dict[str, tuple[int, float]]:
         """Return metric -> step and value, where it is the best on the validation data; rank zero has the log."""
-        return _best(self.config, self.log)
+        return _best(self.config.data.val_files, self.log)
 
     def save(self) -> None:
         """Write a checkpoint; all processes must call it."""
@@ -180,15 +181,16 @@ def _open_log(config: TrainConfig, step: int, counted: Mapping[str, Counted] | N
     if is_abandoned:
         folder = set_aside(config.run_dir)
         logger.warning("%s holds rows but no checkpoint: they are now in %s", config.run_dir, folder)
-    log = RunLog(config.run_dir, step=step, counted=counted, trackers=open_trackers(config, step))
+    trackers = open_trackers(config.trainer.logger, config.run_dir, nested(config), step)
+    log = RunLog(config.run_dir, step=step, counted=counted, trackers=trackers)
     if step:  # rewrite it from the log; the file may be stale
-        mark_best(config.run_dir / CHECKPOINTS, _best(config, log))
+        mark_best(config.run_dir / CHECKPOINTS, _best(config.data.val_files, log))
     write_text(config.run_dir / "config.yaml", to_yaml(config))
     return log
 
 
-def _best(config: TrainConfig, log: RunLog) -> dict[str, tuple[int, float]]:
-    watched = watched_set(MACRO_VALIDATION, config.data.val_files)
+def _best(val_files: Sequence[str], log: RunLog) -> dict[str, tuple[int, float]]:
+    watched = watched_set(MACRO_VALIDATION, val_files)
     return best_steps(row for row in log.rows("evaluations") if row["dataset"] == watched)
 
 

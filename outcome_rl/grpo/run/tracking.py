@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from outcome_rl.files.atomic import write_text
-from outcome_rl.grpo.config.schema import TrainConfig
-from outcome_rl_kernels.settings import nested
 
 ID_FILE = "tracking_id"
 PROJECT = "outcome_rl"
@@ -44,16 +42,22 @@ def check_loggers(names: Sequence[str]) -> None:
             )
 
 
-def open_trackers(config: TrainConfig, last_step: int) -> list[Tracker]:
-    """Open the trackers of `trainer.logger`, for a run whose first `last_step` steps are done."""
-    return [_TRACKERS[name](config, last_step) for name in config.trainer.logger if name in _TRACKERS]
+def open_trackers(names: Sequence[str], run_dir: Path, settings: Mapping[str, Any], last_step: int) -> list[Tracker]:
+    """Open the trackers among the names of `trainer.logger`.
+
+    Args:
+        run_dir: the folder of the run, which has its name.
+        settings: of the run, which W&B and trackio show.
+        last_step: the number of steps that are done.
+    """
+    return [_TRACKERS[name](run_dir, settings, last_step) for name in names if name in _TRACKERS]
 
 
-def _tensorboard(config: TrainConfig, last_step: int) -> Tracker:
+def _tensorboard(run_dir: Path, settings: Mapping[str, Any], last_step: int) -> Tracker:
     """Write event files in `tensorboard/`."""
     from torch.utils.tensorboard import SummaryWriter
 
-    writer = SummaryWriter(str(config.run_dir / "tensorboard"), purge_step=last_step + 1)
+    writer = SummaryWriter(str(run_dir / "tensorboard"), purge_step=last_step + 1)
 
     def log(values: Mapping[str, float], step: int) -> None:
         for name, value in values.items():
@@ -62,17 +66,17 @@ def _tensorboard(config: TrainConfig, last_step: int) -> Tracker:
     return Tracker(log, writer.close)
 
 
-def _wandb(config: TrainConfig, last_step: int) -> Tracker:
+def _wandb(run_dir: Path, settings: Mapping[str, Any], last_step: int) -> Tracker:
     """Open a run of Weights & Biases, with its files in the run's folder; `WANDB_MODE=offline` works."""
     import wandb
 
     run = wandb.init(
         project=os.environ.get("WANDB_PROJECT", PROJECT),
-        name=config.trainer.experiment_name,
-        id=_tracking_id(config.run_dir),
+        name=run_dir.name,
+        id=_tracking_id(run_dir),
         resume="allow",
-        dir=str(config.run_dir),
-        config=nested(config),
+        dir=str(run_dir),
+        config=settings,
         allow_val_change=True,  # a continued run may change some settings
     )
     # Our own step: W&B's own can only grow, so it would drop the steps that a continued run repeats.
@@ -80,15 +84,15 @@ def _wandb(config: TrainConfig, last_step: int) -> Tracker:
     return Tracker(lambda values, step: run.log({**values, "step": step}), run.finish, "wandb")
 
 
-def _trackio(config: TrainConfig, last_step: int) -> Tracker:
+def _trackio(run_dir: Path, settings: Mapping[str, Any], last_step: int) -> Tracker:
     """Open a run of trackio, on this machine; `trackio show` opens its dashboard."""
     import trackio
 
     run = trackio.init(
         project=os.environ.get("TRACKIO_PROJECT", PROJECT),
-        name=f"{config.trainer.experiment_name}-{_tracking_id(config.run_dir)}",  # its only identity
+        name=f"{run_dir.name}-{_tracking_id(run_dir)}",  # its only identity
         resume="allow",
-        config=nested(config),
+        config=settings,
         embed=False,
     )
     return Tracker(lambda values, step: run.log(dict(values), step=step), run.finish, "trackio")

@@ -17,6 +17,7 @@ from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.run.run_log import RunLog, set_aside
 from outcome_rl.grpo.run.tracking import check_loggers, open_trackers
 from outcome_rl.grpo.trainer import train
+from outcome_rl_kernels.settings import nested
 
 METRICS: list[dict[str, Any]] = [
     {"step": step, "outcomes/correct_rate": step / 10, "note": "é"} for step in range(1, 6)
@@ -26,7 +27,8 @@ EVALUATION = {"step": 5, "dataset": "math", "pass_at_k": {"1": 0.25, "2": 0.5}, 
 
 
 def write(config: TrainConfig, rows: list[dict[str, Any]], last_step: int) -> None:
-    records = RunLog(config.run_dir, step=last_step, trackers=open_trackers(config, last_step))
+    trackers = open_trackers(config.trainer.logger, config.run_dir, nested(config), last_step)
+    records = RunLog(config.run_dir, step=last_step, trackers=trackers)
     for row in rows:
         records.append("evaluations" if "dataset" in row else "metrics", row)
     records.append_samples(SAMPLES)
