@@ -36,7 +36,8 @@ from outcome_rl_kernels.backends import Backend
 from outcome_rl_kernels.checks import is_traced, refuse_second_derivatives
 from outcome_rl_kernels.loss.aggregate import is_default, token_loss, total
 from outcome_rl_kernels.loss.chunked_head import HeadGradients, LogitChunks, empty_gradients, rows_of_mask, spread
-from outcome_rl_kernels.loss.inputs import SCHEMA, batch_of, check_labels, flat, operator_types, schema_of
+from outcome_rl_kernels.loss.inputs import check_labels
+from outcome_rl_kernels.loss.operands import SCHEMA, batch_of, flat, operator_types, schema_of
 from outcome_rl_kernels.loss.rows.api import RowKernels, RowStatistics, row_kernels
 from outcome_rl_kernels.loss.sampled.api import SampledGradients, Sampling
 from outcome_rl_kernels.loss.types import Head, LogitRows, RowGradients, TokenBatch, Wants, in_dtype, joined, select

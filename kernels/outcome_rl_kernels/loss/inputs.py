@@ -1,15 +1,11 @@
 """The inputs of the losses: from the arguments of the public functions to the columns that formulas and kernels read.
 
-`flat` and `batch_of` turn the columns into the arguments of an operator, which takes tensors, numbers and strings only,
-and back.
-
 Shapes: N tokens (all sequences flattened, B * T or packed), S sequences, H hidden, V vocabulary.
 """
 
 import math
 import warnings
-from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, Unpack, get_type_hints
+from typing import Any, Literal, NamedTuple, Unpack
 
 import torch
 from torch import Tensor
@@ -28,7 +24,6 @@ from outcome_rl_kernels.loss.losses import check_settings, is_built_in, token_lo
 from outcome_rl_kernels.loss.ratios import count_by_sequence, mean_by_sequence
 from outcome_rl_kernels.loss.types import (
     INPUTS,
-    SETTINGS,
     AnswerMaskMode,
     Head,
     LossAggregation,
@@ -450,67 +445,3 @@ def _weights(
     if loss_agg == "seq-mean-token-mean":
         return weight / tokens.clamp(min=1)[sequences.ids]
     return weight.expand(counted.shape)
-
-
-# --- arguments of operators
-
-_TYPES: dict[Any, str] = {
-    **{Tensor: "Tensor", Tensor | None: "Tensor?"},
-    **{bool: "bool", float: "float", float | None: "float?", int: "SymInt", int | None: "SymInt?"},
-}
-_COLUMNS = {
-    name: _TYPES[hint]
-    for record in (TokenBatch, LossInputs)
-    for name, hint in get_type_hints(record).items()
-    if hint in _TYPES  # not another record
-}
-
-
-def schema_of(kinds: Mapping[str, str]) -> str:
-    """Return the arguments of an operator from their names and types."""
-    return ", ".join(f"{kind} {name}" for name, kind in kinds.items())
-
-
-def operator_types(record: Any) -> dict[str, str]:
-    """Return the types of an operator's arguments that are the fields of a record: names are texts."""
-    return {name: _TYPES.get(hint, "str") for name, hint in get_type_hints(record).items()}
-
-
-_DECLARED = {
-    **_COLUMNS,
-    **{"sequence_ids": "Tensor?", "num_sequences": "SymInt"},
-    **operator_types(LossSettings),
-}
-SCHEMA = schema_of(_DECLARED)
-
-
-def flat(batch: TokenBatch) -> tuple[Any, ...]:
-    """Return the arguments that `SCHEMA` declares.
-
-    Raises:
-        TypeError: the token loss has no name.
-    """
-    inputs, settings = batch.inputs, batch.inputs.settings
-    if not isinstance(settings.token_loss, str):
-        raise TypeError(
-            "torch.compile and fake tensors accept a token loss by name only; got "
-            f"{settings.token_loss!r}. Give it one: register_token_loss(name, loss)"
-        )
-    columns = {**batch._asdict(), **inputs._asdict()}
-    return (
-        *(columns[name] for name in _COLUMNS),
-        *(inputs.sequences or (None, 0)),
-        *(getattr(settings, name) for name in SETTINGS),
-    )
-
-
-def batch_of(*arguments: Any) -> TokenBatch:
-    """Return the batch that `flat` turned into these arguments."""
-    given = dict(zip(_DECLARED, arguments, strict=True))
-    ids, number = given["sequence_ids"], given["num_sequences"]
-    inputs = LossInputs(
-        sequences=None if ids is None else Sequences(ids, number),
-        settings=LossSettings(**{name: given[name] for name in SETTINGS}),
-        **{name: given[name] for name in LossInputs._fields if name in _COLUMNS},
-    )
-    return TokenBatch(inputs, **{name: given[name] for name in TokenBatch._fields if name in _COLUMNS})

@@ -1,4 +1,4 @@
-"""Building blocks of token losses: importance ratios, clipping, and means, sums and maxima of sequences.
+"""Building blocks of token losses: importance ratios, clipping, and means and sums of sequences.
 
 All take and return one value per token, (R,), and differentiate.
 """
@@ -107,18 +107,6 @@ def sum_by_sequence(values: Tensor, inputs: LossInputs) -> Tensor:
     return sums if inputs.active is None else sums.where(inputs.active, 0)
 
 
-def max_by_sequence(values: Tensor, inputs: LossInputs) -> Tensor:
-    """Return for each active token the maximum of a column, >= 0, over its sequence's active tokens; 0 for others.
-
-    No gradient. It raises as `mean_by_sequence` does.
-    """
-    sequences, values = _sequences(inputs), values.detach()
-    if inputs.active is not None:
-        values = values.where(inputs.active, 0)
-    most = values.new_zeros(sequences.number).scatter_reduce(0, sequences.ids, values, "amax")[sequences.ids]
-    return most if inputs.active is None else most.where(inputs.active, 0)
-
-
 def count_by_sequence(ones: Tensor, sequences: Sequences) -> Tensor:
     """Return the sum of an int64 column over the tokens of each sequence, (S,)."""
     return ones.new_zeros(sequences.number).index_add(0, sequences.ids, ones)
@@ -127,7 +115,7 @@ def count_by_sequence(ones: Tensor, sequences: Sequences) -> Tensor:
 def _sequences(inputs: LossInputs) -> Sequences:
     if inputs.sequences is None:
         raise ValueError(
-            "a token loss that calls mean_, sum_ or max_by_sequence must get whole sequences: pass "
+            "a token loss that calls mean_ or sum_by_sequence must get whole sequences: pass "
             "token_loss=TokenLoss(your_function, needs_sequences=True)"
         )
     return inputs.sequences

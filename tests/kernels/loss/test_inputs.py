@@ -13,7 +13,8 @@ from torch import Tensor
 
 from outcome_rl_kernels import policy_loss
 from outcome_rl_kernels.loss.aggregate import sum_active
-from outcome_rl_kernels.loss.inputs import SCHEMA, active_tokens, batch_of, flat
+from outcome_rl_kernels.loss.inputs import active_tokens
+from outcome_rl_kernels.loss.operands import SCHEMA, batch_of, flat
 from outcome_rl_kernels.loss.ratios import mean_by_sequence
 from outcome_rl_kernels.loss.rows.cpu import CpuStatistics
 from outcome_rl_kernels.loss.types import LossSettings, TokenBatch, joined, map_tensors, select
