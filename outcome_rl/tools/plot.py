@@ -116,7 +116,7 @@ def _draw(axes: Axes, panel: Panel, ink: str = "black") -> None:
     else:
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:.10g}"))
-    axes.yaxis.set_major_locator(MaxNLocator(5))
+    axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:.4g}"))
     low, high = axes.dataLim.intervaly
     if 0 <= low <= high:  # from 0, so that noise does not fill the axis
