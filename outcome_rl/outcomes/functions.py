@@ -151,7 +151,7 @@ def _attempt(length: int, function: Callable[..., Any], *arguments: Any) -> Outc
 
 
 def found(result: Any, length: int) -> Outcome:
-    """Return the result for a response of that many characters with its key; a value unlike itself is no answer.
+    """Return the result for a response of that many characters with its key; NaN is no answer.
 
     Raises:
         TypeError, ValueError: it is no outcome, or its span is not in the response.
