@@ -35,16 +35,19 @@ class PolicyLossOutput(NamedTuple):
     """Loss and diagnostics; only `loss` carries a gradient.
 
     `logps` and `entropies` have the shape of the labels and are 0 on tokens that were not computed. `metrics` holds 0-d
-    tensors: means over the computed tokens, `kl` (of what `beta` multiplies: the estimate `kl_penalty`, bounded, with
-    `unbiased_kl` times the ratio; 0 without `ref_logps`), `ratio_mean` and `entropy`; `clip_fraction`, the share of
-    the computed tokens with a policy term at which the token loss's own clip stops the gradient (0 on-policy, and for a
-    loss without a clip); `clamp_fraction`, the share of the computed tokens whose log-ratio to the old or the reference
-    policy lies beyond `log_ratio_clamp`; `active_tokens` (tokens that the denominator counts) and `computed_tokens`.
-    With `sample_below` also, of this rank's part of the vocabulary, `sampled_entries` (entries of the logits' gradient
-    kept per computed token) and `sampled_rows` (share of the computed tokens sampled at that threshold), both 0 where
-    dense products were taken. Where logits are rounded to float16 also `overflow_fraction`, the share of the computed
-    tokens without a finite log-probability, because logits beyond 65504 are infinite in float16 and make the loss NaN
-    or infinite; `fp32_logits=True` keeps them.
+    tensors; means and shares are over the computed tokens:
+
+    - `kl`: mean of the term that `beta` multiplies: the estimate `kl_penalty`, bounded by `log_ratio_clamp`. With
+      `unbiased_kl` it is multiplied by the ratio. 0 without `ref_logps`.
+    - `ratio_mean`, `entropy`: means.
+    - `clip_fraction`: share, among the tokens with a policy term, at which the clip of the token loss stops the
+      gradient. 0 on-policy, and for a loss without a clip.
+    - `clamp_fraction`: share whose log-ratio to the old or the reference policy lies beyond `log_ratio_clamp`.
+    - `active_tokens`, `computed_tokens`: tokens that the denominator counts, and those that were computed.
+    - `sampled_entries`, `sampled_rows`: with `sample_below`, on this rank's part of the vocabulary: entries of the
+      logits' gradient kept per token, and the share of tokens sampled at that threshold. 0 where dense products ran.
+    - `overflow_fraction`: where logits are rounded to float16, the share without a finite log-probability. Logits
+      beyond 65504 are infinite in float16 and make the loss NaN or infinite; `fp32_logits=True` keeps them.
     """
 
     loss: Tensor
