@@ -8,7 +8,7 @@ import torch
 from grpo_runs import as_rank
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from bench.memory import MemoryEstimate, Part, estimate_memory, kept_for_backward, main, memory_lines
+from bench.memory import MemoryEstimate, Part, estimate_memory, kept_for_backward, main
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import ModelConfig, TrainConfig
 from outcome_rl.grpo.model.lora import add_adapters
@@ -145,24 +145,6 @@ def test_phases_alternate() -> None:
         1, [Part("a", 10, "always"), Part("b", 5, "update"), Part("c", 4, "update"), Part("d", 8, "rollout")]
     )
     assert estimate.peak == 19
-
-
-def test_eight_billion_parameters_are_not_loaded(tmp_path: Path) -> None:
-    llama = LlamaConfig(
-        vocab_size=128256,
-        hidden_size=4096,
-        intermediate_size=14336,
-        num_hidden_layers=32,
-        num_attention_heads=32,
-        num_key_value_heads=8,
-    )
-    llama.save_pretrained(tmp_path)
-    lines = list(
-        memory_lines(estimate_memory(load_config("paper/llama-3.1-8b-instruct-easy", [f"model.path={tmp_path}"])))
-    )
-    assert lines[0] == "Memory of one process, of 8,030,261,248 parameters:"
-    for part, size in (("weights, bfloat16", "15.0 GiB"), ("master weights, float32", "29.9 GiB")):
-        assert any(part in line and size in line for line in lines), part
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:

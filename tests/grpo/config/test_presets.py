@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from grpo_runs import rows
+from tables import rows as rows_of
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedConfig, Qwen2Config
 
 from bench.memory import estimate_memory
@@ -48,83 +49,25 @@ def problems(preset: str, folder: Path) -> tuple[Path, Path]:
     return paths
 
 
-# Every number that the paper states of its experiments: section of the paper, setting, value for each preset. "silent"
-# marks choices of ours that must not change unnoticed.
-EVERYWHERE = [
-    ("E", "data.train_batch_size", 256),
-    ("E", "actor.ppo_mini_batch_size", None),  # the paper's 256 are the whole batch
-    ("E", "actor.optim.lr", 1e-6),
-    ("E", "actor.kl_loss_coef", 0.001),
-    ("E", "actor.entropy_coeff", 0.0),
-    ("E", "rollout.val_kwargs.temperature", 1.0),
-    ("silent", "rollout.temperature", 1.0),
-    ("2.1", "actor.kl_loss_type", "k3"),
-    ("2.1", "actor.ppo_epochs", 1),  # fully on-policy
-    ("2.1", "exploration.outcome", "outcome_rl.outcomes.paper:PaperClasses"),
-    (
-        "2.1",
-        "data.val_files",
-        ["HuggingFaceH4/MATH-500@test", "HuggingFaceH4/aime_2024@train", "math-ai/aime25@test", "math-ai/amc23@test"],
-    ),
-    ("figure 1", "trainer.total_training_steps", 700),
-    ("figure 4", "trainer.test_freq", 20),
-    ("figure 4", "rollout.val_kwargs.n", 32),
-]
-BY_MODEL = {
-    "llama-3.1-8b-instruct": [
-        ("2.1", "model.path", "meta-llama/Llama-3.1-8B-Instruct"),
-        ("E", "exploration.coef", 0.1),
-        ("silent", "data.apply_chat_template", "auto"),
-    ],
-    "qwen-2.5-7b-base": [
-        ("2.1", "model.path", "Qwen/Qwen2.5-7B"),
-        ("E", "exploration.coef", 0.2),
-        ("silent", "data.apply_chat_template", "false"),
-    ],
-}
-BY_DATA = {
-    # The card of this copy: 7,500 training problems.
-    "easy": [
-        ("2.1", "data.train_files", ["jeggers/competition_math:original@train"]),
-    ],
-    "medium": [
-        ("2.1", "data.train_files", ["open-r1/DAPO-Math-17k-Processed:en@train[:3840]"]),
-    ],
-    "hard": [
-        ("2.1, B", "data.train_files", ["hard-easy.jsonl", "hard-medium.jsonl"]),
-    ],
-}
-MASK = ("3.1", "exploration.answer_mask_mode", "policy")
-NO_MASK = ("silent", "exploration.answer_mask_mode", "none")  # without a bonus there is nothing to hack
-VANILLA = [("2.2", "exploration.bonus", "none"), ("2.2", "exploration.adv_estimator", "grpo"), NO_MASK]
-METHOD = {
-    "sampling": [("2.2, figure 2", "rollout.n", 16), *VANILLA],
-    "grpo": [("E", "rollout.n", 8), *VANILLA],
-    "": [("E", "rollout.n", 8), MASK],
-}
-BASELINES = {"easy": "1", "medium": "0.5", "hard": "0.5"}  # appendix E; silent on hard data
+MODELS, DATA = ("llama-3.1-8b-instruct", "qwen-2.5-7b-base"), ("easy", "medium")
 
 
 def test_there_is_a_preset_for_each_experiment_of_the_paper() -> None:
-    both = [
-        f"paper/{model}-{data}{run}"
-        for model in BY_MODEL
-        for data in ("easy", "medium")
-        for run in ("", "-grpo", "-sampling")
-    ]
+    both = [f"paper/{model}-{data}{run}" for model in MODELS for data in DATA for run in ("", "-grpo", "-sampling")]
     hard = ["paper/llama-3.1-8b-instruct-hard", "paper/llama-3.1-8b-instruct-hard-grpo"]  # appendix B: Llama alone
     assert sorted(PAPER) == sorted([*both, *hard])
 
 
 @pytest.mark.parametrize("preset", PAPER)
 def test_a_preset_has_every_number_of_the_paper(preset: str) -> None:
+    """The table has all that the paper states of its experiments, and the choices of ours that must not change."""
     name = preset.removeprefix("paper/")
-    method = next((one for one in METHOD if one and name.endswith(f"-{one}")), "")
+    method = next((one for one in ("grpo", "sampling") if name.endswith(f"-{one}")), "")
     model, _, data = name.removesuffix(f"-{method}").rpartition("-")
     found = {one.name: one.value for one in settings_of(load_config(preset))}
-    bonus = [] if method else [("3.2, E", "exploration.bonus", f"ucb_con(b0={BASELINES[data]})")]
-    for section, setting, value in [*EVERYWHERE, *BY_MODEL[model], *BY_DATA[data], *METHOD[method], *bonus]:
-        assert found[setting] == value, f"{preset}: {setting} must be {value!r} (paper, {section})"
+    for table in ("everywhere", model, data, method or f"exploration, {data}"):
+        for section, setting, value in rows_of(__file__, table):
+            assert found[setting] == json.loads(value), f"{preset}: {setting} must be {value} (paper, {section})"
     assert found["trainer.experiment_name"] == name
 
 

@@ -23,9 +23,7 @@ from outcome_rl_kernels.loss.losses.sapo import sapo
 from outcome_rl_kernels.loss.losses.vespo import vespo
 from outcome_rl_kernels.loss.ratios import (
     clip,
-    clipped_surrogate,
     importance_ratios,
-    is_clipped,
     mean_by_sequence,
 )
 from outcome_rl_kernels.loss.selections import near_policy, top_entropy
@@ -36,25 +34,6 @@ F64 = torch.float64
 
 def vec(*values: float) -> Tensor:
     return torch.tensor(values, dtype=F64)
-
-
-@pytest.mark.parametrize(
-    ("ratio", "advantage", "expected", "clipped"),
-    [
-        (1.0, 2.0, -2.0, False),
-        (1.5, 1.0, -1.3, True),  # 1 + epsilon_high
-        (0.5, 1.0, -0.5, False),  # below the range the pessimistic side is the ratio itself
-        (0.5, -1.0, 0.8, True),  # 1 - epsilon_low
-        (1.5, -1.0, 1.5, False),
-        (9.0, -1.0, 3.0, True),  # dual clip at delta
-        (9.0, 1.0, -1.3, True),
-        (9.0, 0.0, 0.0, False),
-    ],
-)
-def test_clipped_surrogate(ratio: float, advantage: float, expected: float, clipped: bool) -> None:
-    inputs = batch_of([1], advantages=vec(advantage), old_logps=vec(0), epsilon_high=0.3, delta=3.0).inputs
-    assert clipped_surrogate(vec(ratio), inputs).item() == pytest.approx(expected)
-    assert is_clipped(vec(ratio), inputs).item() is clipped
 
 
 # --- the table, from the papers: objectives J of one sequence, to be maximised; (lp, old_lp, A) of its tokens
@@ -71,8 +50,10 @@ def _of_tokens(of_token: Callable[[Tensor, Tensor, float], Tensor]) -> Callable[
 
 @_of_tokens
 def ppo(lp: Tensor, old: Tensor, advantage: float) -> Tensor:
+    """With dual clip."""
     r = (lp - old).exp()
-    return min(r * advantage, max(min(r, r.new_tensor(1 + HIGH)), r.new_tensor(1 - LOW)) * advantage)
+    clipped = min(r * advantage, max(min(r, r.new_tensor(1 + HIGH)), r.new_tensor(1 - LOW)) * advantage)
+    return max(clipped, lp.new_tensor(BOUND * advantage)) if advantage < 0 else clipped
 
 
 @_of_tokens
@@ -160,7 +141,7 @@ def test_value_and_gradient_are_those_of_the_paper(name: str, lengths: list[int]
     old = -3 * torch.rand(sum(lengths), generator=g, dtype=F64) - 1e-3
     old = torch.where(torch.rand(len(old), generator=g) < 0.5, old, logps - 0.1).clamp(max=-1e-3)
     advantages = torch.randn(len(lengths), generator=g, dtype=F64)
-    bounds = {"epsilon_low": LOW, "epsilon_high": HIGH} | ({"delta": BOUND} if name.startswith("dppo") else {})
+    bounds = {"epsilon_low": LOW, "epsilon_high": HIGH} | ({"delta": BOUND} if name.startswith(("ppo", "dppo")) else {})
     inputs = batch_of(
         lengths, advantages=advantages, old_logps=old, token_loss=name, loss_agg="seq-mean-token-mean", **bounds
     )
@@ -202,6 +183,12 @@ def test_clip_fraction_counts_what_the_formula_clips(name: str, clipped: list[bo
     inputs = batch_of([2, 2], advantages=vec(1, -1), old_logps=old.log(), token_loss=name, epsilon_low=low)
     found = metrics(probabilities.log(), torch.zeros(4, dtype=F64), inputs, torch.ones(4, dtype=torch.bool))
     assert found["clip_fraction"].item() == pytest.approx(sum(clipped) / 4)
+
+
+def test_dual_clip_counts_from_its_bound() -> None:
+    inputs = batch_of([2], advantages=vec(-1, -1), old_logps=vec(0, 0), delta=BOUND)
+    found = metrics(vec(3.5, 2.5).log(), vec(0, 0), inputs, torch.ones(2, dtype=torch.bool))
+    assert found["clip_fraction"].item() == 0.5
 
 
 def test_sapo_with_other_temperatures() -> None:
