@@ -154,6 +154,7 @@ def test_the_example_is_a_configuration_that_verl_and_the_plugin_accept() -> Non
     config = OmegaConf.create(printed.stdout[printed.stdout.index("model_engine:") :])
     validate_config(config, use_reference_policy=True, use_critic=False)
     prepare(config)
+    core_algos.get_policy_loss_fn(config.actor_rollout_ref.actor.policy_loss.loss_mode)
     assert read_settings(config) == (ExplorationConfig(), "")
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_dir
 from jinja2 import Template
+from verl.trainer.ppo.core_algos import get_policy_loss_fn
 from verl.utils.config import validate_config
 
 from outcome_rl.grpo.config.load import load_config
@@ -43,6 +44,7 @@ def test_verl_and_the_plugin_accept_it_and_its_numbers_are_those_of_the_preset(
     assert explored == preset.exploration
     assert id_key == "extra_info.index"
     actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
+    assert get_policy_loss_fn(actor.policy_loss.loss_mode)
     assert config.actor_rollout_ref.model.path == preset.model.path
     assert (config.data.train_batch_size, actor.ppo_mini_batch_size) == (preset.data.train_batch_size,) * 2
     assert config.data.max_prompt_length == preset.data.max_prompt_length
