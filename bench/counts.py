@@ -357,7 +357,7 @@ def gpu_growth(entries: int, device: torch.device) -> Row:
     table: Any = filled(entries, capacity=4 * entries, device=device, impl="triton").table
     size, slots = len(table), table.slot_count
     start = time.perf_counter()
-    table._grow(size)
+    table.grow(size)
     grown = len(table)  # waits
     if grown != size:
         raise RuntimeError(f"a table of {size} pairs has {grown} after its growth")

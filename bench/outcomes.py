@@ -112,7 +112,7 @@ def measure_pairs(path: Path) -> dict[str, dict[str, float]]:
 
 
 def forget() -> None:
-    keys._canonical.cache_clear()
+    keys.by_grammar.cache_clear()
     keys._canonical_of_plain.cache_clear()
 
 
@@ -162,7 +162,7 @@ def measure_throughput(path: Path, rows: int, rounds: int) -> dict[str, dict[str
         matcher.classify_answers(ids, answers, golds)  # loads modules, and the workers that these rows need
         for round_number in range(rounds):
             forget()
-            matcher._pool._cache.clear()
+            matcher.pool._cache.clear()
             for name in (OURS, f"{OURS}, answers seen before"):
                 start = time.perf_counter()
                 matcher.classify_answers([f"{round_number} {name} {i}" for i in ids], answers, golds)

@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _run(argv: Sequence[str] | None) -> None:
-    parser = _parser()
+    parser = make_parser()
     options, rest = parser.parse_known_args(argv)
     arguments = vars(options)
     # argparse takes positional arguments from one side of an option only; the others are left over.
@@ -72,7 +72,7 @@ class _Parser(argparse.ArgumentParser):
         super().error(message + "".join(f"; did you mean {one!r}?" for one in near))
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = _Parser(
         prog="outcome-rl",
         description="Outcome-based exploration for RL on reasoning models.",

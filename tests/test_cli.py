@@ -1,6 +1,5 @@
 """The command line as a user meets it: output, files, exit status, and one-line errors."""
 
-import argparse
 import json
 import os
 import shlex
@@ -15,6 +14,7 @@ from command_line import Result
 from command_line import invoke as call
 
 from outcome_rl import cli
+from outcome_rl.terminal.arguments import COMMANDS
 from outcome_rl.terminal.tables import print_table
 from outcome_rl.version import __version__
 
@@ -202,15 +202,12 @@ def test_version() -> None:
 
 
 def test_every_help_ends_with_an_example_that_the_parser_takes() -> None:
-    parser = cli._parser()
-    (commands_of,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    for each in (parser, *commands_of.choices.values()):
-        *_, title, example = each.format_help().splitlines()
-        assert title == "example:", each.prog
+    for command in ([], *([name] for name, *_ in COMMANDS)):
+        *_, title, example = invoke(*command, "--help").stdout.splitlines()
+        assert title == "example:", command
         program, *words = shlex.split(example)
-        assert program == "outcome-rl"
-        assert example.strip().startswith(each.prog)
-        _, rest = parser.parse_known_args(words)
+        assert [program, *words[: len(command)]] == ["outcome-rl", *command]
+        _, rest = cli.make_parser().parse_known_args(words)
         assert not any(word.startswith("-") for word in rest), example
 
 

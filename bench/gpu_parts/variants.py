@@ -29,7 +29,7 @@ def variants(report: Report) -> Figures:
     row_bytes = len(case.weight) * case.weight.element_size()
     truth = truth_of(inputs, case.batch)
     own_dtype = partial(patch.object, chunked_head, "_OWN_DTYPE_CHUNKS")
-    grid = partial(programs_without_rows_to_follow, row_kernels_triton._launch)
+    grid = partial(programs_without_rows_to_follow, row_kernels_triton.launch_rows)
     whole, n = {"rows": "all"}, len(case.hidden)
     chosen: dict[str, tuple[Figures, list[Any]]] = {
         "as it is": ({}, []),
@@ -37,7 +37,7 @@ def variants(report: Report) -> Figures:
         **{f"{k} chunks": (whole | {"workspace_bytes": -(-n // k) * row_bytes}, []) for k in (1, 2, 4, 8)},
         "8 chunks, d weight in float32": (whole | {"workspace_bytes": -(-n // 8) * row_bytes}, [own_dtype(0)]),
         "2 chunks, d weight in float32": (whole | {"workspace_bytes": n // 2 * row_bytes}, [own_dtype(0)]),
-        "one program of 256 threads per row": (whole, [patch.object(row_kernels_triton, "_launch", grid)]),
+        "one program of 256 threads per row": (whole, [patch.object(row_kernels_triton, "launch_rows", grid)]),
         "statistics and gradients apart": (whole, [patch.object(fused, "is_default", lambda inputs: False)]),
         "float32 logits": (whole | {"fp32_logits": True}, []),
     }

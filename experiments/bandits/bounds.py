@@ -31,7 +31,7 @@ def printed_first_hit_bound(instance: Instance, rho: Rho) -> NDArray[np.float64]
 
     `rhobar_i = sum_{j != i} rho_j p_j`. It is a lower bound; the mean is above it wherever a `rho_j` is not 0.
     """
-    p_M = _shares(instance)
+    p_M = shares(instance)
     excluded_M = per_outcome(rho, len(p_M)) * p_M
     return np.asarray((1.0 - (excluded_M.sum() - excluded_M)) / p_M)
 
@@ -49,7 +49,7 @@ def discovery_bound(instance: Instance, rho: Rho) -> float:
     outcomes of one size at `rho = 0`, the coupon collector's `m H_m`.
     """
     m = instance.outcomes
-    return m + (1.0 - float(np.min(rho))) * (harmonic(m) / float(_shares(instance).min()) - m)
+    return m + (1.0 - float(np.min(rho))) * (harmonic(m) / float(shares(instance).min()) - m)
 
 
 def balanced_first_hit_mean(instance: Instance) -> NDArray[np.float64]:
@@ -144,11 +144,11 @@ def _misses(arms: int, good: int) -> NDArray[np.float64]:
 
 def _others(instance: Instance, rho: Rho) -> NDArray[np.float64]:
     """Return `sum_{j != i} rho_j p_j / (p_i + p_j)`, shape (M,)."""
-    p_M = _shares(instance)
+    p_M = shares(instance)
     term_MM = per_outcome(rho, len(p_M)) * p_M / (p_M[:, None] + p_M)
     np.fill_diagonal(term_MM, 0.0)
     return np.asarray(term_MM.sum(axis=1))
 
 
-def _shares(instance: Instance) -> NDArray[np.float64]:
+def shares(instance: Instance) -> NDArray[np.float64]:
     return np.array(instance.sizes, np.float64) / instance.arms

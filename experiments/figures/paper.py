@@ -331,7 +331,9 @@ def _late_mean(one: History, metric: str) -> float | None:
 def page(paper: Paper) -> str:
     """Return the page as Markdown; the pictures are files next to it."""
     lines = ["# Outcome-based exploration: figures and tables of these runs", "", "| method | runs |", "|---|---|"]
-    lines += [f"| {_text(method)} | {len(runs)}: {_text(', '.join(runs))} |" for method, runs in paper.methods.items()]
+    lines += [
+        f"| {cell_text(method)} | {len(runs)}: {cell_text(', '.join(runs))} |" for method, runs in paper.methods.items()
+    ]
     lines += [
         "",
         "Lines are means over the runs of a method, bands reach from the lowest to the highest run, points are where "
@@ -352,9 +354,9 @@ def page(paper: Paper) -> str:
             shown = [
                 _shown(cells.get(column), highest.get(column) if table.best else None, runs) for column in table.columns
             ]
-            lines += [f"| {_text(method)} | {runs} | {' | '.join(shown)} |"]
+            lines += [f"| {cell_text(method)} | {runs} | {' | '.join(shown)} |"]
     if paper.missing:
-        lines += ["", "## Missing", "", *(f"- {_text(line)}" for line in paper.missing)]
+        lines += ["", "## Missing", "", *(f"- {cell_text(line)}" for line in paper.missing)]
     return "\n".join(lines) + "\n"
 
 
@@ -372,7 +374,7 @@ def _shown(cell: Cell | None, highest: float | None, runs: int) -> str:
 _MARKUP = re.compile(r"[\\`*\[\]<>|!&~#$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 
 
-def _text(words: str) -> str:
+def cell_text(words: str) -> str:
     """Escape what Markdown or HTML would read as more than text: names of folders and methods may hold anything."""
     escaped = _MARKUP.sub(r"\\\g<0>", printable(words).replace("\n", " "))
     return escaped.replace("://", ":\\//").replace("www.", "www\\.")  # which some readers make links of

@@ -48,7 +48,7 @@ def setting(instance: int, split: Split, questions: int = 512, validation: int =
     if split == "medium":
         chosen = _first(pool, np.ones(POOL, bool), questions)
     elif split == "easy":
-        chosen = _first(pool, ~_needs_a_hard_rule(task, pool), questions)
+        chosen = _first(pool, ~needs_a_hard_rule(task, pool), questions)
     else:
         chance = success(Policy(table, [STILL]).probabilities(), pool)[0]
         failed = failed_in(chance, HARD_SAMPLES, np.random.default_rng([instance, 512]))
@@ -74,7 +74,7 @@ def _first(pool: Questions, wanted: np.ndarray, count: int) -> Questions:
     return Questions(*(array[index] for array in pool))
 
 
-def _needs_a_hard_rule(task: DialectTask, pool: Questions) -> np.ndarray:
+def needs_a_hard_rule(task: DialectTask, pool: Questions) -> np.ndarray:
     rules = [task.rules[dialect, symbol] for dialect in DIALECTS for symbol in SYMBOLS]
     hard = np.array([rule.beliefs[rule.operation] < MEDIUM.p_true for rule in rules])
     return np.asarray(hard[pool.contexts].any(axis=1))

@@ -213,12 +213,12 @@ def run_methods(
         evaluate_at=checkpoints,
     )
     return {
-        (instance, seed, split, name): _run(training, i, plan.final_evaluations)
+        (instance, seed, split, name): figures_of(training, i, plan.final_evaluations)
         for i, (name, seed) in enumerate(chosen)
     }
 
 
-def _run(training: Training, i: int, last: int) -> Run:
+def figures_of(training: Training, i: int, last: int) -> Run:
     early = int(np.abs(training.steps - claims.EARLY * training.steps[-1]).argmin())
     test = {k: training.test[KS.index(k), i] for k in (1, 32)}
     # The untrained policy is no checkpoint; of equals argmax takes the earliest.

@@ -95,7 +95,7 @@ class Base:
         if cell.split == "medium":
             return _written(path, task.problems("train", wanted))
         if cell.split == "easy":
-            rows = [row for row in task.problems("train", 8 * wanted) if not _needs_a_hard_rule(task, row["problem"])]
+            rows = [row for row in task.problems("train", 8 * wanted) if not needs_a_hard_rule(task, row["problem"])]
             return _written(path, rows[:wanted])
         rows = self._failed(cell)
         kept = min(len(rows), self.plan.hard_questions) // self.plan.batch * self.plan.batch
@@ -159,7 +159,7 @@ def read_problems(path: Path) -> list[Problem]:
     return [Problem(row["id"], row["problem"], row["answer"]) for row in read_rows(path)]
 
 
-def _needs_a_hard_rule(task: DialectTask, text: str) -> bool:
+def needs_a_hard_rule(task: DialectTask, text: str) -> bool:
     dialect, _, symbol1, _, symbol2, *_ = text.split()
     rules = [task.rules[dialect, symbol] for symbol in (symbol1, symbol2)]
     return any(rule.beliefs[rule.operation] < MEDIUM.p_true for rule in rules)

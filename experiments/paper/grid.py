@@ -76,8 +76,8 @@ def predict() -> dict[str, Any]:
     doses = {
         f"{name}, c = {coef:g}": model_method(name, rates, coef) for name, coef in product(("batch", *SUMS), DOSES)
     }
-    tuned = _means(_run(known.instances, doses))
-    fresh = _run(FRESH, {name: model_method(name, rates) for name in GRID.methods})
+    tuned = _means(run_instances(known.instances, doses))
+    fresh = run_instances(FRESH, {name: model_method(name, rates) for name in GRID.methods})
     errors = model_errors(rates)
     rows = [_predicted(row, fresh, errors) for row in ROWS]
     return {
@@ -99,13 +99,13 @@ def model_errors(rates: Rates) -> dict[str, dict[str, float]]:
     `spread`: that of the difference itself.
     """
     names = (GRPO, *BONUSES)
-    runs = _run(matched.PLAN.instances, {name: model_method(name, rates) for name in names})
+    runs = run_instances(matched.PLAN.instances, {name: model_method(name, rates) for name in names})
     results = Results(json.loads(matched.CONFIRM_RECORDS.read_text()))
     found, relative = {}, _relative_errors(rates)
     for measure in MEASURED:
         offsets, noises, spreads = [], [], []
         for name in BONUSES:
-            model = _model_differences(runs, Row(name, GRPO, measure), matched.PLAN.instances)
+            model = model_differences(runs, Row(name, GRPO, measure), matched.PLAN.instances)
             by_seed = [_differences(results, Row(name, GRPO, measure), seed, PLANNED) for seed in CONFIRM.seeds]
             errors = [[lm - m for lm, m in zip(one, model, strict=True)] for one in by_seed]
             offsets.append(statistics.fmean(error for one in errors for error in one))
@@ -142,7 +142,7 @@ def _relative_errors(rates: Rates) -> dict[str, float]:
     for k in ("pass@1", "pass@32"):
         predicted, off = [], []
         for name in estimators:
-            mean = statistics.fmean(_model_differences(runs, Row(name, GRPO, f"final {k}"), plan.instances))
+            mean = statistics.fmean(model_differences(runs, Row(name, GRPO, f"final {k}"), plan.instances))
             pairs = zip(figures[name], figures[GRPO], strict=True)
             predicted.append(mean)
             off.append(statistics.fmean(left[k] - right[k] for left, right in pairs) - mean)
@@ -151,7 +151,7 @@ def _relative_errors(rates: Rates) -> dict[str, float]:
 
 
 def _predicted(row: Row, runs: Runs, errors: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
-    by_table = _model_differences(runs, row, FRESH)
+    by_table = model_differences(runs, row, FRESH)
     units = len(GRID.instances)
     mean = statistics.fmean(by_table[:units])
     off = errors[row.measure]
@@ -168,7 +168,7 @@ def _predicted(row: Row, runs: Runs, errors: Mapping[str, Mapping[str, float]]) 
     }
 
 
-def _run(instances: Sequence[int], methods: Mapping[str, Method]) -> Runs:
+def run_instances(instances: Sequence[int], methods: Mapping[str, Method]) -> Runs:
     plan = replace(matched.PLAN, seeds=SEEDS, final_evaluations=GRID.final_evaluations)
     runs: Runs = {}
     for instance in instances:
@@ -187,7 +187,7 @@ def _means(runs: Runs) -> dict[str, dict[str, float]]:
     }
 
 
-def _model_differences(runs: Runs, row: Row, instances: Sequence[int]) -> list[float]:
+def model_differences(runs: Runs, row: Row, instances: Sequence[int]) -> list[float]:
     return [
         statistics.fmean(
             runs[instance, seed, "medium", row.left].measures[row.measure]

@@ -39,8 +39,8 @@ _DTYPES: dict[str, _Dtypes] = {
 }
 _IN_NUMPY = ("OutcomeCounts",)  # ops whose reference runs on the CPU only
 
-_PATH = Path(__file__).with_name("_native.so")
-_SOURCES = Path(__file__).parents[2] / "kernels" / "csrc"  # in a checkout
+LIBRARY = Path(__file__).with_name("_native.so")
+SOURCES = Path(__file__).parents[2] / "kernels" / "csrc"  # in a checkout
 _REBUILD = "To build it, install a C++17 compiler and reinstall with OUTCOME_RL_NATIVE=1 set, which shows why it fails"
 _POINTER, _INT64, _INT32, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_float
 _UINT64 = ctypes.c_uint64
@@ -85,8 +85,8 @@ def choose(op: str, impl: Impl, device: torch.device, dtype: torch.dtype | None 
         found = "the native library is available" if wanted == "native" else f"Triton runs on {device}"
         return Choice(wanted, found if impl == "auto" else "asked for")
     if impl == "auto" and _obstacle(op, "reference", device, dtype) is None:
-        if obstacle == _missing(wanted, device):
-            _say_once(obstacle)
+        if obstacle == missing_for(wanted, device):
+            say_once(obstacle)
         return Choice("reference", obstacle)
     if impl == "auto":
         raise ValueError(f"{op} cannot run on device={str(device)!r}: {obstacle}. Use device='cpu'")
@@ -108,7 +108,7 @@ def native_obstacle() -> str | None:
     """Say why the native library cannot be used; None where it can."""
     if os.environ.get("OUTCOME_RL_NATIVE") == "0":
         return "the native library is not available: switched off by OUTCOME_RL_NATIVE=0"
-    loaded = _load(_PATH)
+    loaded = load_library(LIBRARY)
     return f"the native library is not available: {loaded}" if isinstance(loaded, str) else None
 
 
@@ -133,7 +133,7 @@ def native_library() -> ctypes.CDLL:
     Raises:
         RuntimeError: the library cannot be used; the message says why and what to do.
     """
-    loaded = _load(_PATH)
+    loaded = load_library(LIBRARY)
     if isinstance(loaded, str) or os.environ.get("OUTCOME_RL_NATIVE") == "0":
         raise RuntimeError(native_obstacle())
     return loaded
@@ -163,7 +163,7 @@ def _obstacle(op: str, impl: Backend, device: torch.device, dtype: torch.dtype |
         return f"it has no {impl} implementation"
     if impl == "native" and device.type != "cpu":
         return f"its tensors must be on the CPU, got {device}"
-    if (missing := _missing(impl, device)) is not None:
+    if (missing := missing_for(impl, device)) is not None:
         return missing
     takes = _DTYPES[op][impl]
     if dtype is None or dtype in takes:
@@ -171,24 +171,24 @@ def _obstacle(op: str, impl: Backend, device: torch.device, dtype: torch.dtype |
     return f"it computes in {dtype_text(takes)}, got {dtype_text([dtype])}"
 
 
-def _missing(impl: Backend, device: torch.device) -> str | None:
+def missing_for(impl: Backend, device: torch.device) -> str | None:
     return native_obstacle() if impl == "native" else triton_obstacle(device)
 
 
 @cache
-def _say_once(obstacle: str) -> None:
+def say_once(obstacle: str) -> None:
     if os.environ.get("OUTCOME_RL_NATIVE") != "0":  # 0 switches the library off on purpose
         logger.warning("%s. Plain PyTorch takes its place, which is slower", obstacle)
 
 
 # torch.compile can neither look for files nor log. `torch.compiler.assume_constant_result` sets the same attribute,
 # but as a decorator it would import the compiler into every process.
-_missing._dynamo_marked_constant = True  # type: ignore[attr-defined]
-_say_once._dynamo_marked_constant = True  # type: ignore[attr-defined]
+missing_for._dynamo_marked_constant = True  # type: ignore[attr-defined]
+say_once._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 @cache
-def _load(path: Path) -> ctypes.CDLL | str:
+def load_library(path: Path) -> ctypes.CDLL | str:
     """Return the library, or why there is none."""
     if not path.is_file():
         return f"this installation was built without it (no {path.name} next to {Path(__file__).name}). {_REBUILD}"
@@ -198,7 +198,7 @@ def _load(path: Path) -> ctypes.CDLL | str:
     except (OSError, AttributeError) as error:
         return f"{path.name} cannot be loaded: {error}. {_REBUILD}"
     built_from.restype = ctypes.c_char_p
-    found, expected = built_from().decode(), _sources_digest(path)
+    found, expected = built_from().decode(), sources_digest(path)
     if found != expected:
         return (
             f"{path.name} was built from other sources than this code (digest {found[:12]}, expected "
@@ -210,11 +210,11 @@ def _load(path: Path) -> ctypes.CDLL | str:
     return library
 
 
-def _sources_digest(path: Path) -> str:
+def sources_digest(path: Path) -> str:
     """Return the digest of the C++ sources of a checkout, as CMakeLists.txt does; elsewhere the one stored at build."""
-    if not _SOURCES.is_dir():
+    if not SOURCES.is_dir():
         record = path.with_name(f"{path.name}.sha256")
         return record.read_text(encoding="ascii").strip() if record.is_file() else "not recorded"
-    files = sorted(file for file in _SOURCES.iterdir() if file.suffix in (".cpp", ".h"))
+    files = sorted(file for file in SOURCES.iterdir() if file.suffix in (".cpp", ".h"))
     lines = (f"{file.name} {sha256(file.read_bytes()).hexdigest()}\n" for file in files)
     return sha256("".join(lines).encode()).hexdigest()

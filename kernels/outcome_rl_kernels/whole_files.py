@@ -79,7 +79,7 @@ def scratch_name(path: Path) -> Iterator[Path]:
         with suppress(OSError, ValueError):  # another process removes it, too
             if _is_abandoned(leftover, place, int(owner.partition("-")[0])):
                 remove(leftover)
-    scratch = path.with_name(f"{SCRATCH}{_place()}-{os.getpid()}-{secrets.token_hex(8)}-{name}")
+    scratch = path.with_name(f"{SCRATCH}{own_place()}-{os.getpid()}-{secrets.token_hex(8)}-{name}")
     _in_use.add(scratch.name)
     try:
         yield scratch
@@ -150,13 +150,13 @@ def _check_regular(path: Path) -> None:
 
 def _is_abandoned(leftover: Path, place: str, pid: int) -> bool:
     """Return whether nobody writes a scratch file any more; another machine's is abandoned after a day."""
-    if place == _place():
+    if place == own_place():
         return leftover.name not in _in_use if pid == os.getpid() else not _is_running(pid)
     return time.time() - leftover.lstat().st_mtime > _ABANDONED_S
 
 
 @lru_cache(maxsize=1)
-def _place() -> str:
+def own_place() -> str:
     """Return a name of this machine or container: another one numbers its processes anew."""
     processes = os.readlink("/proc/self/ns/pid") if os.path.exists("/proc/self/ns/pid") else ""
     return _digest(f"{socket.gethostname()} {processes}")

@@ -62,14 +62,14 @@ class WorkerPool:
         orphan_s = 2 * timeout_s + 5  # how long a worker may outlive a parent that was killed in the middle of a task
         # -P: no module of the working directory, which may hold downloaded data, stands in for one of the library's.
         worker = "outcome_rl.isolation.worker_process"
-        self._command = [sys.executable, "-P", "-m", worker, str(memory_mib), str(orphan_s), *load]
+        self.command = [sys.executable, "-P", "-m", worker, str(memory_mib), str(orphan_s), *load]
         self._lock = lock_of(self, threading.Lock)
         self._adopt()
 
     def close(self) -> None:
         """Stop the workers; a later call starts new ones."""
         with self._lock:
-            _kill_all(self._pool, self._pid)
+            _kill_all(self.running, self._pid)
 
     def __enter__(self) -> Self:
         return self
@@ -79,10 +79,10 @@ class WorkerPool:
 
     def _adopt(self) -> None:
         """Forget inherited workers after a fork."""
-        self._pool: list[_Worker] = []
+        self.running: list[_Worker] = []
         self._pid = os.getpid()
         self._failed_starts = 0
-        weakref.finalize(self, _kill_all, self._pool, self._pid)  # also at interpreter exit
+        weakref.finalize(self, _kill_all, self.running, self._pid)  # also at interpreter exit
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -93,7 +93,7 @@ class WorkerPool:
             try:
                 yield
             except BaseException:  # Ctrl-C too
-                _kill_all(self._pool, self._pid)
+                _kill_all(self.running, self._pid)
                 raise
 
     def ask(
@@ -123,19 +123,19 @@ class WorkerPool:
         """Yield the index of every task with its reply, in the order of completion; see `ask`."""
         waiting = deque(enumerate(tasks))
         limit_s = self.timeout_s if timeout_s is None else timeout_s
-        while waiting or any(worker.task is not None for worker in self._pool):
+        while waiting or any(worker.task is not None for worker in self.running):
             if waiting and time.monotonic() >= deadline:
                 yield from ((i, {"verdict": "cut"}) for i, _ in waiting)
                 waiting.clear()
                 continue
-            busy = sum(worker.task is not None for worker in self._pool)
-            while len(self._pool) < min(self.workers, busy + len(waiting)):
-                self._pool.append(_Worker(self._command))
-            for worker in self._pool:
+            busy = sum(worker.task is not None for worker in self.running)
+            while len(self.running) < min(self.workers, busy + len(waiting)):
+                self.running.append(_Worker(self.command))
+            for worker in self.running:
                 idle = worker.ready and worker.task is None
                 if waiting and idle and worker.send(*waiting[0], limit_s, self.grace_s):
                     waiting.popleft()
-            for worker, reply in _replies(self._pool):
+            for worker, reply in _replies(self.running):
                 task, was_ready, is_first = worker.task, worker.ready, not worker.replied
                 if not was_ready and reply == {"ready": True}:  # a task may reply so, too
                     worker.ready, worker.deadline = True, float("inf")
@@ -144,7 +144,7 @@ class WorkerPool:
                 worker.task, worker.deadline, worker.replied = None, float("inf"), True
                 if "reason" in reply:
                     worker.kill()
-                    self._pool.remove(worker)
+                    self.running.remove(worker)
                     if not was_ready:
                         self._count_failed_start(reply["reason"])
                 if task is None:
@@ -159,7 +159,7 @@ class WorkerPool:
         if self._failed_starts >= MAX_FAILED_STARTS:
             raise RuntimeError(
                 f"workers do not start: {reason}, {self._failed_starts} times in a row. "
-                f"Run `{' '.join(self._command)}` to see the error that they print to stderr."
+                f"Run `{' '.join(self.command)}` to see the error that they print to stderr."
             )
 
 

@@ -113,13 +113,13 @@ def canonical_text(answer: str) -> str:
         return f"{Tag.RATIONAL}{int(answer)}/1"
     if len(answer) > MAX_ANSWER_CHARS:
         return _unique(answer)
-    if number := _PLAIN_NUMBER.fullmatch(answer):  # as the grammar would, sooner
+    if number := PLAIN_NUMBER.fullmatch(answer):  # as the grammar would, sooner
         value = Fraction(number[1] + (number[2] or f"{number[3]}/{number[4]}"))
         return f"{Tag.RATIONAL}{value.numerator}/{value.denominator}"
-    return _canonical(answer)
+    return by_grammar(answer)
 
 
-_PLAIN_NUMBER = re.compile(
+PLAIN_NUMBER = re.compile(
     r"(-?)(?:([0-9]{1,18}(?:\.[0-9]{1,18}|/[1-9][0-9]{0,17})?)|\\[dt]?frac\{([0-9]{1,18})\}\{([1-9][0-9]{0,17})\})"
 )
 
@@ -151,7 +151,7 @@ def _unique(answer: str) -> str:
 
 @lru_cache(maxsize=1 << 15)  # a run repeats most answers: 5 in 6 of 800 measured answers had been seen before
 @total(_unique)
-def _canonical(answer: str) -> str:
+def by_grammar(answer: str) -> str:
     canonical = _canonical_of_plain(plain_text(answer))
     return canonical if len(canonical) <= MAX_CANONICAL_CHARS else _digested(canonical)
 

@@ -64,7 +64,7 @@ class OutcomeMatcher(OutcomeKind):
         tolerant: bool = True,
     ) -> None:
         self.tolerant = tolerant
-        self._pool = MathVerifyPool(workers, timeout_s)
+        self.pool = MathVerifyPool(workers, timeout_s)
 
     def classify(
         self,
@@ -95,12 +95,12 @@ class OutcomeMatcher(OutcomeKind):
 
     def close(self) -> None:
         """Stop the math-verify processes; a later call starts new ones."""
-        self._pool.close()
+        self.pool.close()
 
     def _classified(self, batch: Batch, *arguments: Any) -> Outcomes:
-        votes, seconds = self._pool.votes, self._pool.seconds
+        votes, seconds = self.pool.votes, self.pool.seconds
         found = self._classify_answers(batch, *arguments)
-        return self._report(found._replace(votes=self._pool.votes - votes, votes_s=self._pool.seconds - seconds))
+        return self._report(found._replace(votes=self.pool.votes - votes, votes_s=self.pool.seconds - seconds))
 
     def _classify_answers(
         self, batch: Batch, answers: list[Outcome | None], progress: Progress | None, limit_s: float | None
@@ -110,7 +110,7 @@ class OutcomeMatcher(OutcomeKind):
         pairs = list(zip(golds, forms, strict=True))
         of_pair = grade(
             pairs,
-            self._pool,
+            self.pool,
             tolerant=self.tolerant,
             deadline=until(limit_s),
             most=None if limit_s is None else MAX_VOTES,

@@ -74,7 +74,7 @@ class PaperClasses(OutcomeMatcher):
                     asked[question_id] = running[question_id].send(reply)  # type: ignore[arg-type] # None starts it
                 except StopIteration as end:
                     ended[question_id] = end.value
-            verdicts = self._pool.vote(list(asked.values()), deadline)
+            verdicts = self.pool.vote(list(asked.values()), deadline)
             done += len(asked)
             if progress is not None and asked:
                 progress(done, done)

@@ -82,7 +82,7 @@ def write_report(folders: Sequence[Path], out: Path) -> Path:
             for run in runs
             if run.samples
         ],
-        charts=_charts(runs),
+        charts=charts_of(runs),
         version=__version__,
     )
     write_text(out, page)
@@ -94,7 +94,7 @@ def _shown(value: Any) -> Any:
     return "\t".join(map(printable, value.split("\t"))) if type(value) is str else value
 
 
-def _charts(runs: Sequence[Run]) -> list[tuple[str, Any]]:
+def charts_of(runs: Sequence[Run]) -> list[tuple[str, Any]]:
     """Draw caption and SVG of each chart; each run has a colour, and the base policy is dashed."""
     from markupsafe import Markup
 

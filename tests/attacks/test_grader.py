@@ -70,7 +70,7 @@ def test_workers_inherit_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     load = ("outcome_rl.outcomes.isolated:load_isolated", "posixpath:join")
     with WorkerPool(load, workers=1, timeout_s=1, memory_mib=2048) as pool:
         pool.ask(["no task of it"])
-        environment = Path(f"/proc/{pool._pool[0].process.pid}/environ").read_bytes()
+        environment = Path(f"/proc/{pool.running[0].process.pid}/environ").read_bytes()
     assert b"PATH=" in environment
     assert b"sekret" not in environment
 

@@ -14,7 +14,7 @@ from outcome_rl.files import bounds, rows
 from outcome_rl.files.bounds import read_state_file, time_limit
 from outcome_rl.files.jsonl import read_rows
 from outcome_rl.files.rows import read_objects
-from outcome_rl.grpo.data.prompts import _render
+from outcome_rl.grpo.data.prompts import render
 
 ROW = json.dumps({"id": "a", "text": "x" * 50}).encode() + b"\n"
 # File -> its contents, which are within a bound, and how it is named when it exceeds it.
@@ -57,7 +57,7 @@ def test_a_log_and_a_state_have_bounds(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_template_that_does_not_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    def render(messages: object, **_: object) -> str:
+    def endless(messages: object, **_: object) -> str:
         end = time.monotonic() + 20
         while time.monotonic() < end:
             pass
@@ -67,7 +67,7 @@ def test_a_template_that_does_not_end_is_stopped(monkeypatch: pytest.MonkeyPatch
     start = time.monotonic()
     problem = SimpleNamespace(id="q7", messages=())
     with pytest.raises(ValueError, match=r"takes more than 0\.1 s for the prompt of 'q7'"):
-        _render(problem, "text", SimpleNamespace(apply_chat_template=render), {})  # type: ignore[arg-type]
+        render(problem, "text", SimpleNamespace(apply_chat_template=endless), {})  # type: ignore[arg-type]
     assert time.monotonic() - start < 10
     with time_limit(60, "not reached"):
         pass

@@ -40,17 +40,17 @@ class Launches:
 
 def take_meta_for_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the public functions take meta tensors down the GPU's path; its kernels are not replaced."""
-    monkeypatch.setattr(backends, "_missing", lambda impl, device: None)
+    monkeypatch.setattr(backends, "missing_for", lambda impl, device: None)
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: False)  # which knows no meta device
     for module in (fused, logprobs):
         monkeypatch.setattr(module, "is_traced", lambda tensor: False)
-    monkeypatch.setattr(chunked_head, "_adds_half_products_to_float32", lambda *_: True)
+    monkeypatch.setattr(chunked_head, "adds_half_products_to_float32", lambda *_: True)
 
 
 def replace_kernels(monkeypatch: pytest.MonkeyPatch) -> Launches:
     """Replace every Triton kernel by one that checks devices, and return it."""
     found = Launches()
-    monkeypatch.setattr(row_kernels_triton, "_launch", found)
+    monkeypatch.setattr(row_kernels_triton, "launch_rows", found)
     monkeypatch.setattr(row_kernels_triton, "scale_", found)
     monkeypatch.setattr(support_triton, "launch", found)
     for name in ("find_kernel", "commit_kernel", "rehash_kernel"):

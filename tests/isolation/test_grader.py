@@ -41,7 +41,7 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MathVerifyPool]:
     """A pool without math-verify, to which texts of the same characters are equal."""
     with MathVerifyPool(workers=2, timeout_s=30) as pool:
         reply = '{"id": number, "verdict": "equal" if sorted(a) == sorted(b) else "different"}'
-        pool._command = fake_worker(tmp_path_factory.mktemp("worker"), f"print(json.dumps({reply}), flush=True)")
+        pool.command = fake_worker(tmp_path_factory.mktemp("worker"), f"print(json.dumps({reply}), flush=True)")
         yield pool
 
 
@@ -105,7 +105,7 @@ with MathVerifyPool(workers=1, memory_mib=1200) as pool:
 
 def test_dying_worker_is_an_error_and_replaced(tmp_path: Path) -> None:
     pool = MathVerifyPool(workers=2, timeout_s=10)
-    pool._command = fake_worker(
+    pool.command = fake_worker(
         tmp_path,
         """
         if a == "die":
@@ -121,7 +121,7 @@ def test_dying_worker_is_an_error_and_replaced(tmp_path: Path) -> None:
 def test_a_failure_is_asked_again_only_with_a_longer_limit(tmp_path: Path) -> None:
     marker = tmp_path / "tried"
     pool = MathVerifyPool(workers=1, timeout_s=10)
-    pool._command = fake_worker(
+    pool.command = fake_worker(
         tmp_path,
         f"""
         if not os.path.exists({str(marker)!r}):
@@ -138,7 +138,7 @@ def test_a_failure_is_asked_again_only_with_a_longer_limit(tmp_path: Path) -> No
 
 def test_partial_replies_are_joined(tmp_path: Path) -> None:
     pool = MathVerifyPool(workers=1, timeout_s=10)
-    pool._command = fake_worker(
+    pool.command = fake_worker(
         tmp_path,
         """
         for piece in ('{"verd', 'ict": "eq', f'ual", "id": {number}', '}', chr(10)):
@@ -163,14 +163,14 @@ def test_partial_replies_are_joined(tmp_path: Path) -> None:
 def test_only_one_line_with_the_number_of_the_task_is_its_reply(tmp_path: Path, wrong: str) -> None:
     pool = MathVerifyPool(workers=1, timeout_s=10)
     right = 'json.dumps({"verdict": "equal", "id": number})'
-    pool._command = fake_worker(tmp_path, f'print({wrong} if a == "bad" else {right}, flush=True)')
+    pool.command = fake_worker(tmp_path, f'print({wrong} if a == "bad" else {right}, flush=True)')
     with pool:
         assert pool.vote([("a", "b"), ("bad", "x"), ("c", "d"), ("e", "f")]) == ["equal", "error", "equal", "equal"]
 
 
 def test_idle_death_loses_no_pair(quick: MathVerifyPool) -> None:
     quick.vote([("u+1", "1+u")])
-    for worker in quick._pool:
+    for worker in quick.running:
         worker.process.kill()
         worker.process.wait()
     assert quick.vote([("u+2", "2+u")]) == ["equal"]
@@ -178,16 +178,16 @@ def test_idle_death_loses_no_pair(quick: MathVerifyPool) -> None:
 
 def test_workers_that_do_not_start_raise() -> None:
     pool = MathVerifyPool(workers=2)
-    pool._command = [sys.executable, "-c", "raise SystemExit(7)"]
+    pool.command = [sys.executable, "-c", "raise SystemExit(7)"]
     with pytest.raises(RuntimeError, match="do not start: the worker ended with status 7, 3 times in a row"):
         pool.vote([("a", "b")])
-    assert pool._pool == []
+    assert pool.running == []
 
 
 def test_workers_that_start_too_slowly_raise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_pool, "START_TIMEOUT_S", 0.1)
     pool = MathVerifyPool(workers=1)
-    pool._command = [sys.executable, "-c", "import time; time.sleep(60)"]
+    pool.command = [sys.executable, "-c", "import time; time.sleep(60)"]
     with pytest.raises(RuntimeError, match=r"0\.1 s to start"):
         pool.vote([("a", "b")])
 
@@ -203,9 +203,9 @@ def test_interrupted_call_leaves_no_stale_reply(quick: MathVerifyPool) -> None:
 
 def test_processes_live_from_first_pair_to_close(quick: MathVerifyPool) -> None:
     quick.close()
-    assert quick._pool == []
+    assert quick.running == []
     quick.vote([("a+b", "b+a")])
-    process = quick._pool[0].process
+    process = quick.running[0].process
     quick.close()
     assert process.poll() is not None
     assert quick.vote([("a+c", "c+a")]) == ["equal"]
@@ -222,7 +222,7 @@ def test_fork_has_its_own_workers(quick: MathVerifyPool) -> None:
         finally:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert all(worker.process.poll() is None for worker in quick._pool)
+    assert all(worker.process.poll() is None for worker in quick.running)
     assert quick.vote([("p+3", "3+p")]) == ["equal"]
 
 
@@ -231,7 +231,7 @@ import signal, threading
 from outcome_rl.isolation.grader import MathVerifyPool
 from outcome_rl.isolation.worker_pool import WorkerPool
 {pool}
-print(pool._pool[0].process.pid, flush=True)
+print(pool.running[0].process.pid, flush=True)
 {ending}
 """
 IDLE = """
@@ -270,7 +270,7 @@ def test_arguments_must_be_positive(name: str, value: float) -> None:
 
 def test_no_pair_gets_the_error_of_an_earlier_one(tmp_path: Path) -> None:
     pool = MathVerifyPool(workers=1, timeout_s=10)
-    pool._command = fake_worker(
+    pool.command = fake_worker(
         tmp_path,
         """
         if os.environ.get("POISONED"):

@@ -52,13 +52,13 @@ def test_every_op_names_its_implementation_and_dtypes() -> None:
 
 @pytest.fixture
 def fresh_load():
-    backends._load.cache_clear()
+    backends.load_library.cache_clear()
     yield
-    backends._load.cache_clear()
+    backends.load_library.cache_clear()
 
 
 def test_the_environment_switches_it_off(monkeypatch, caplog):
-    backends._say_once.cache_clear()
+    backends.say_once.cache_clear()
     monkeypatch.setenv("OUTCOME_RL_NATIVE", "0")
     assert native_obstacle() == "the native library is not available: switched off by OUTCOME_RL_NATIVE=0"
     assert choose("policy_loss", "auto", CPU) == ("reference", native_obstacle())
@@ -70,8 +70,8 @@ def test_the_environment_switches_it_off(monkeypatch, caplog):
 
 
 def test_an_absent_library_is_explained(monkeypatch, tmp_path, fresh_load, caplog):
-    backends._say_once.cache_clear()
-    monkeypatch.setattr(backends, "_PATH", tmp_path / "_native.so")
+    backends.say_once.cache_clear()
+    monkeypatch.setattr(backends, "LIBRARY", tmp_path / "_native.so")
     reason = native_obstacle()
     assert "built without it" in reason
     assert [choose("policy_loss", "auto", CPU).impl for _ in range(2)] == ["reference"] * 2
@@ -84,14 +84,14 @@ def test_an_absent_library_is_explained(monkeypatch, tmp_path, fresh_load, caplo
 def test_a_damaged_library_is_explained(monkeypatch, tmp_path, fresh_load):
     damaged = tmp_path / "_native.so"
     damaged.write_bytes(b"not a library")
-    monkeypatch.setattr(backends, "_PATH", damaged)
+    monkeypatch.setattr(backends, "LIBRARY", damaged)
     reason = native_obstacle()
     assert "_native.so cannot be loaded" in reason
 
 
 @pytest.mark.skipif(getattr(_ctypes, "__file__", None) is None, reason="_ctypes is built into this interpreter")
 def test_another_library_is_explained(monkeypatch, fresh_load):
-    monkeypatch.setattr(backends, "_PATH", type(backends._PATH)(_ctypes.__file__))
+    monkeypatch.setattr(backends, "LIBRARY", type(backends.LIBRARY)(_ctypes.__file__))
     reason = native_obstacle()
     assert "outcome_rl_sources" in reason
 
@@ -100,7 +100,7 @@ def test_another_library_is_explained(monkeypatch, fresh_load):
 def altered(tmp_path):
     """The C++ sources with one comment more."""
     folder = tmp_path / "csrc"
-    shutil.copytree(backends._SOURCES, folder)
+    shutil.copytree(backends.SOURCES, folder)
     with (folder / "exports.h").open("a") as file:
         file.write("// another line\n")
     return folder
@@ -109,8 +109,8 @@ def altered(tmp_path):
 @needs_native
 def test_a_library_of_other_sources_is_refused(monkeypatch, altered, fresh_load):
     assert native_obstacle() is None
-    backends._load.cache_clear()
-    monkeypatch.setattr(backends, "_SOURCES", altered)
+    backends.load_library.cache_clear()
+    monkeypatch.setattr(backends, "SOURCES", altered)
     reason = native_obstacle()
     assert "_native.so was built from other sources" in reason
     assert choose("policy_loss", "auto", CPU).impl == "reference"
@@ -120,10 +120,10 @@ def test_a_library_of_other_sources_is_refused(monkeypatch, altered, fresh_load)
 @pytest.mark.parametrize(("record", "refused"), [(None, True), ("0" * 64, True), ("", False)])
 def test_without_sources_the_recorded_digest_counts(monkeypatch, tmp_path, fresh_load, record, refused):
     installed = tmp_path / "_native.so"
-    shutil.copy(backends._PATH, installed)
+    shutil.copy(backends.LIBRARY, installed)
     if record is not None:
-        digest = record or backends._sources_digest(backends._PATH)
+        digest = record or backends.sources_digest(backends.LIBRARY)
         installed.with_name("_native.so.sha256").write_text(digest)
-    monkeypatch.setattr(backends, "_PATH", installed)
-    monkeypatch.setattr(backends, "_SOURCES", tmp_path / "csrc")
+    monkeypatch.setattr(backends, "LIBRARY", installed)
+    monkeypatch.setattr(backends, "SOURCES", tmp_path / "csrc")
     assert (native_obstacle() is not None) == refused

@@ -141,8 +141,8 @@ def test_a_support_waits_for_nothing(masked: bool) -> None:
     head, others = (hidden.reshape(N, H), weight, bias, labels_N), (offsets, token_ids, 1.0, None, "triton")
 
     def call(ledger: Ledger) -> None:
-        found = supports._forward._init_fn(*head, active_N, *others)
-        grads = supports._gradients._init_fn(found[0], *found, *head, *others, [True] * 3)
+        found = supports.logprobs_operator._init_fn(*head, active_N, *others)
+        grads = supports.gradients_operator._init_fn(found[0], *found, *head, *others, [True] * 3)
         assert all(value.is_meta for value in (*found, *grads))
         assert [grad.shape for grad in grads] == [(N, H), (V, H), (V,)]
 

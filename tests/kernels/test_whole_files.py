@@ -163,7 +163,7 @@ def test_a_file_system_that_forces_nothing_to_disk_is_named_once_the_file_is_the
 def test_scratch_files_of_living_writers_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process number says nothing of another machine's; a day without a change does."""
     with monkeypatch.context() as patched:
-        patched.setattr(whole_files, "_place", lambda: "elsewhere")
+        patched.setattr(whole_files, "own_place", lambda: "elsewhere")
         patched.setattr(os, "getpid", lambda: 2**22 + 1)  # no process here has it
         with scratch_name(tmp_path / "x") as theirs:
             pass

@@ -63,10 +63,10 @@ def test_math_verify_votes_on_unread_answers_and_changes_no_key(matcher: Outcome
     assert outcomes.keys.tolist() == [outcome_key(text) if text else NO_ANSWER for text in answers]
     assert outcomes.correct.tolist() == [True, True, False, False, False, False, False]
     # Voted once: the last results are kept.
-    matcher._pool.close()
+    matcher.pool.close()
     again = matcher.classify_answers(["q"] * 7, answers, [ALSO_SIX] * 7)
     assert again.correct.tolist() == outcomes.correct.tolist()
-    assert matcher._pool._pool == []
+    assert matcher.pool.running == []
 
 
 @pytest.mark.parametrize("verdict", ["timeout", "error"])
@@ -196,7 +196,7 @@ def test_progress_counts_votes(matcher: OutcomeMatcher) -> None:
 def test_an_outcome_depends_on_its_text_alone(answers: list[str], rng: random.Random) -> None:
     """Not on other responses, the order, or what was classified before."""
     matcher = OutcomeMatcher()
-    matcher._pool.vote = lambda pairs, *_, **__: ["equal"] * len(pairs)
+    matcher.pool.vote = lambda pairs, *_, **__: ["equal"] * len(pairs)
     outcomes = matcher.classify_answers(["q"] * len(answers), answers, ["6"] * len(answers))
     for answer, key, correct in zip(answers, outcomes.keys.tolist(), outcomes.correct.tolist(), strict=True):
         assert key == outcome_key(answer)

@@ -29,7 +29,7 @@ def classes_by(check: Check) -> type[PaperClasses]:
     class Classes(PaperClasses):
         def __init__(self) -> None:
             super().__init__()
-            self._pool.vote = lambda pairs, *_: ["equal" if check(*pair) else "different" for pair in pairs]  # type: ignore
+            self.pool.vote = lambda pairs, *_: ["equal" if check(*pair) else "different" for pair in pairs]  # type: ignore
 
     return Classes
 

@@ -84,7 +84,7 @@ def test_charts_are_drawn_in_the_colour_of_the_page(page: str) -> None:
 
 @pytest.fixture
 def without_charts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("outcome_rl.tools.report._charts", lambda runs: [])
+    monkeypatch.setattr("outcome_rl.tools.report.charts_of", lambda runs: [])
 
 
 HOSTILE = "<script>alert(1)</script> & \"'</pre> \u2028 $x$ {{ 7*7 }}"

@@ -28,7 +28,7 @@ SETTINGS = (
 def test_five_steps_of_truncated_sampling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Loss and gradient of each micro-batch equal those of masked logits in float64, and the ratios to vLLM are 1."""
     whole_ratios: list[float] = []
-    loss_of = Updater._loss_of
+    loss_of = Updater.loss_of
 
     def checked(self: Updater, micro_batch: MicroBatch) -> Any:
         output = loss_of(self, micro_batch)
@@ -57,7 +57,7 @@ def test_five_steps_of_truncated_sampling(tmp_path: Path, monkeypatch: pytest.Mo
         torch.testing.assert_close(ours, wanted, rtol=1e-4, atol=1e-6)
         return output
 
-    monkeypatch.setattr(Updater, "_loss_of", checked)
+    monkeypatch.setattr(Updater, "loss_of", checked)
     config = load_config("toy", [*SETTINGS, "actor.kl_loss_coef=0", f"trainer.default_local_dir={tmp_path}"])
     train(config)
     metrics = rows(config.run_dir, "metrics")

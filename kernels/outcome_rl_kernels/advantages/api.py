@@ -204,9 +204,9 @@ def check_results(rule: GroupRule, advantages: Tensor, bonuses: Tensor) -> None:
     """
     if rule.may_refuse:
         fix = "Its function must be finite for finite rewards"
-        _check_finite(advantages, f"the result of adv_estimator={rule.adv_estimator!r}", fix)
+        check_finite(advantages, f"the result of adv_estimator={rule.adv_estimator!r}", fix)
         fix = "Its function must be finite for all counts, also of zero"
-        _check_finite(bonuses, f"the result of bonus={rule.bonus!r}", fix)
+        check_finite(bonuses, f"the result of bonus={rule.bonus!r}", fix)
 
 
 def _check_columns(rewards: Tensor, question_keys: Tensor, outcome_keys: Tensor, correct: Tensor | None) -> None:
@@ -223,10 +223,10 @@ def _check_columns(rewards: Tensor, question_keys: Tensor, outcome_keys: Tensor,
         )
     if correct is not None:
         check_like("correct", correct, (torch.bool,), "rewards", rewards)
-    _check_finite(rewards)
+    check_finite(rewards)
 
 
-def _check_finite(
+def check_finite(
     values: Tensor, name: str = "rewards", fix: str = "Give a response without a reward 0, or leave out its group"
 ) -> None:
     if not is_readable(values) or values.isfinite().all():

@@ -20,7 +20,7 @@ from outcome_rl_kernels.counts.triton_kernels import (
 _SIZE, _TOTAL, _STATUS, _PAIRS = (int(word.value) for word in (SIZE, TOTAL, STATUS, PAIRS))
 _LOST, _NO_ROOM = int(LOST.value), int(NO_ROOM.value)
 _MIN_SLOTS = 16
-_BLOCK = 128  # rows per program, one per thread
+BLOCK = 128  # rows per program, one per thread
 
 
 class TritonTable:
@@ -56,7 +56,7 @@ class TritonTable:
     def lookup(self, question_keys: Tensor, outcome_keys: Tensor) -> Past:
         past = Past.empty(question_keys, outcome_keys)
         if question_keys.numel() > 0:
-            self._find(question_keys, outcome_keys, past, None)
+            self.find(question_keys, outcome_keys, past, None)
         return past
 
     def add(self, entries: CountEntries) -> None:
@@ -64,7 +64,7 @@ class TritonTable:
         self._add(entries.question_keys, entries.outcome_keys, None, None, amounts)
 
     def entries(self) -> CountEntries:
-        self._read_state()
+        self.read_state()
         chosen = self.slots[(self.slots[:, 2] > 0) & (self.slots[:, 3] >= 0)]
         return CountEntries(*(chosen[:, column].contiguous() for column in range(4)))
 
@@ -76,10 +76,10 @@ class TritonTable:
         return torch.stack([term.sum() for term in terms])
 
     def total(self) -> int:
-        return self._read_state()[_TOTAL]
+        return self.read_state()[_TOTAL]
 
     def __len__(self) -> int:
-        return self._read_state()[_PAIRS]
+        return self.read_state()[_PAIRS]
 
     def _add(
         self,
@@ -92,14 +92,14 @@ class TritonTable:
         """Count a batch; `amounts` (2, N) are samples and correct samples."""
         if outcome_keys.numel() == 0:
             if past is not None and question_keys.numel() > 0:
-                self._find(question_keys, outcome_keys, past, None)
+                self.find(question_keys, outcome_keys, past, None)
             return
         rows = outcome_keys.numel() + question_keys.numel()
         self._reserve(rows)
         places = outcome_keys.new_empty(rows)
         try:
-            self._find(question_keys, outcome_keys, past, places)
-            self._commit(question_keys, outcome_keys, correct, places, amounts)
+            self.find(question_keys, outcome_keys, past, places)
+            self.commit(question_keys, outcome_keys, correct, places, amounts)
         except BaseException:  # Ctrl-C too, and a failed compilation of phase 2
             self.slots[:, 2].clamp_(min=0)  # the claims of phase 1 would be read as the next batch's own
             raise
@@ -114,18 +114,18 @@ class TritonTable:
                 "CUDA graph is captured; construct it with a larger capacity"
             )
         if not capturing and (self._captured or self._most_slots + rows > limit):
-            self._most_slots = self._read_state()[_SIZE]
+            self._most_slots = self.read_state()[_SIZE]
             # The table grows early and keeps a quarter of its limit free, so it seldom reads its size.
             if self._most_slots + rows > (limit if self._captured else limit // 4 * 3):
-                self._grow(self._most_slots + rows)
+                self.grow(self._most_slots + rows)
         self._most_slots += rows
         self._captured |= capturing
 
-    def _find(self, question_keys: Tensor, outcome_keys: Tensor, past: Past | None, places: Tensor | None) -> None:
+    def find(self, question_keys: Tensor, outcome_keys: Tensor, past: Past | None, places: Tensor | None) -> None:
         """Run phase 1; without `places` this is only a lookup."""
         outcomes, questions = outcome_keys.numel(), question_keys.numel()
         with torch.cuda.device_of(self.slots):
-            find_kernel[(triton.cdiv(outcomes + questions, _BLOCK),)](
+            find_kernel[(triton.cdiv(outcomes + questions, BLOCK),)](
                 slots_ptr=self.slots,
                 state_ptr=self.state,
                 questions_ptr=question_keys,
@@ -139,10 +139,10 @@ class TritonTable:
                 shift=shift_of(self.slot_count),
                 limit=limit_of(self.slot_count),
                 SAMPLES=max(outcomes // questions, 1),
-                BLOCK=_BLOCK,
+                BLOCK=BLOCK,
             )
 
-    def _commit(
+    def commit(
         self,
         question_keys: Tensor,
         outcome_keys: Tensor,
@@ -153,7 +153,7 @@ class TritonTable:
         """Run phase 2."""
         outcomes, questions = outcome_keys.numel(), question_keys.numel()
         with torch.cuda.device_of(self.slots):
-            commit_kernel[(triton.cdiv(outcomes + questions, _BLOCK),)](
+            commit_kernel[(triton.cdiv(outcomes + questions, BLOCK),)](
                 slots_ptr=self.slots,
                 state_ptr=self.state,
                 questions_ptr=question_keys,
@@ -165,10 +165,10 @@ class TritonTable:
                 outcomes=outcomes,
                 slot_count=self.slot_count,
                 SAMPLES=outcomes // questions,
-                BLOCK=_BLOCK,
+                BLOCK=BLOCK,
             )
 
-    def _grow(self, taken: int) -> None:
+    def grow(self, taken: int) -> None:
         if self._captured:
             raise RuntimeError(
                 f"the count table of {self.slot_count} slots must grow to hold {taken} pairs and questions, but a "
@@ -179,18 +179,18 @@ class TritonTable:
             slot_count *= 2
         grown = _new_slots(slot_count, self.slots.device)
         with torch.cuda.device_of(grown):
-            rehash_kernel[(triton.cdiv(self.slot_count, _BLOCK),)](
+            rehash_kernel[(triton.cdiv(self.slot_count, BLOCK),)](
                 old_ptr=self.slots,
                 slots_ptr=grown,
                 state_ptr=self.state,
                 old_slot_count=self.slot_count,
                 slot_count=slot_count,
                 shift=shift_of(slot_count),
-                BLOCK=_BLOCK,
+                BLOCK=BLOCK,
             )
         self.slots = grown
 
-    def _read_state(self) -> list[int]:
+    def read_state(self) -> list[int]:
         """Return the words of `state`; this synchronises."""
         state = self.state.tolist()
         if state[_STATUS] & _LOST:

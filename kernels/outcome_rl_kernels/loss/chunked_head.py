@@ -28,7 +28,7 @@ _GPU_SMALL_WORKSPACE_BYTES = 512 * 2**20  # without d weight, chunks of this siz
 # Every addition to d weight in its own dtype rounds it once more: eight cost bfloat16 2.1 times the error of one,
 # 3.5e-3, where the rounding of logits to bfloat16 costs 1.5e-2. Beyond these, the sum is taken in float32.
 _OWN_DTYPE_CHUNKS = 8
-_CPU_PART_ROWS = 4096
+CPU_PART_ROWS = 4096
 _CAPPED_PART = 2**22  # numbers that are capped at a time in float32: 16 MiB
 # MKL multiplies fewer rows by another routine, whose sums have another order: padded, a row's logits have the same bits
 # in chunks of any size.
@@ -243,7 +243,7 @@ def _logits(hidden_CH: Tensor, weight: Tensor, bias: Tensor | None, *, out: Tens
         return
     if _widens(weight):
         wide_CH = hidden_CH.float()
-        room = wide_CH.new_empty(len(wide_CH) * _CPU_PART_ROWS)
+        room = wide_CH.new_empty(len(wide_CH) * CPU_PART_ROWS)
         for part, wide_weight in _wide_parts(weight):
             product = room[: len(wide_CH) * len(wide_weight)].view(len(wide_CH), -1)
             torch.mm(wide_CH, wide_weight.t(), out=product)  # without `out`, torch.autocast would round the operands
@@ -285,9 +285,9 @@ def _widens(operand: Tensor) -> bool:
 
 def _wide_parts(weight: Tensor) -> Iterator[tuple[slice, Tensor]]:
     """Yield ranges of rows of the weight, with the rows in float32; every part overwrites the last one."""
-    room = weight.new_empty(_CPU_PART_ROWS, weight.shape[1], dtype=torch.float32)
-    for start in range(0, len(weight), _CPU_PART_ROWS):
-        part = slice(start, start + _CPU_PART_ROWS)
+    room = weight.new_empty(CPU_PART_ROWS, weight.shape[1], dtype=torch.float32)
+    for start in range(0, len(weight), CPU_PART_ROWS):
+        part = slice(start, start + CPU_PART_ROWS)
         rows = weight[part]
         yield part, room[: len(rows)].copy_(rows)
 
@@ -300,21 +300,21 @@ def _accumulate(total: Tensor, a: Tensor, b: Tensor, *, first: bool) -> None:
     elif a.device.type == "cpu":
         # PyTorch rounds the product to half precision. Parts that fit in the caches take half the time of a whole one.
         b = b.float() if wide else b
-        room = b.new_empty(_CPU_PART_ROWS, b.shape[1])
-        for start in range(0, len(a), _CPU_PART_ROWS):
-            part, rows = total[start : start + _CPU_PART_ROWS], a[start : start + _CPU_PART_ROWS]
+        room = b.new_empty(CPU_PART_ROWS, b.shape[1])
+        for start in range(0, len(a), CPU_PART_ROWS):
+            part, rows = total[start : start + CPU_PART_ROWS], a[start : start + CPU_PART_ROWS]
             product = torch.mm(rows.float() if wide else rows, b, out=room[: len(part)])
             _ = part.copy_(product) if first else part.add_(product)
     elif first:
         torch.mm(a, b, torch.float32, out=total)
-    elif _adds_half_products_to_float32(a.dtype, a.device):
+    elif adds_half_products_to_float32(a.dtype, a.device):
         torch.addmm(total, a, b, torch.float32, out=total)
     else:
         total += torch.mm(a, b, torch.float32)
 
 
 @cache
-def _adds_half_products_to_float32(dtype: torch.dtype, device: torch.device) -> bool:
+def adds_half_products_to_float32(dtype: torch.dtype, device: torch.device) -> bool:
     """Whether addmm with `out_dtype` takes a float32 summand; older versions of PyTorch want one of half precision."""
     total, operand = torch.zeros(8, 8, device=device), torch.zeros(8, 8, device=device, dtype=dtype)
     try:

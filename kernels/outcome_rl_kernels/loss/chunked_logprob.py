@@ -12,7 +12,7 @@ from outcome_rl_kernels.loss.logprobs import linear_logprobs
 from outcome_rl_kernels.loss.reference import capped
 
 OUTPUTS = ("entropy", "log_sum_sq_probs", "mean_logits", "is_top1")
-_CHUNK_LOGITS = 2**26  # of the outputs without gradient: 256 MiB in float32
+CHUNK_LOGITS = 2**26  # of the outputs without gradient: 256 MiB in float32
 
 
 class ChunkedLogProbFunction:
@@ -87,7 +87,7 @@ def _without_gradient(
 ) -> dict[str, Tensor]:
     """Return `OUTPUTS` without the entropy, a chunk of rows at a time."""
     columns: list[tuple[Tensor, Tensor, Tensor]] = []
-    rows = max(1, _CHUNK_LOGITS // len(weight))
+    rows = max(1, CHUNK_LOGITS // len(weight))
     for hidden_CH, targets_C in zip(torch.split(hidden, rows), torch.split(targets, rows), strict=True):
         scores_CV = capped(torch.nn.functional.linear(hidden_CH, weight, bias).float(), cap) * scale
         log_sums_C = (2 * scores_CV.log_softmax(dim=-1)).logsumexp(dim=-1)

@@ -69,7 +69,7 @@ def _encode(problems: Sequence[Problem], tokenizer: Any, config: DataConfig) -> 
             )
         return without_end(tokenizer(texts)["input_ids"], [tokenizer.eos_token_id])
     variables = _CLOCK | given  # with today's date, prompts would change from day to day, and no run could continue
-    rendered = [_render(problem, text, tokenizer, variables) for problem, text in zip(problems, texts, strict=True)]
+    rendered = [render(problem, text, tokenizer, variables) for problem, text in zip(problems, texts, strict=True)]
     # The chat template adds the special tokens.
     return cast(list[list[int]], tokenizer(rendered, add_special_tokens=False)["input_ids"])
 
@@ -80,7 +80,7 @@ def _read_by_template(tokenizer: Any) -> set[str]:
     return {*words, *inspect.signature(tokenizer.apply_chat_template).parameters}
 
 
-def _render(problem: Problem, text: str, tokenizer: Any, variables: Mapping[str, Any]) -> str:
+def render(problem: Problem, text: str, tokenizer: Any, variables: Mapping[str, Any]) -> str:
     from jinja2 import TemplateError
 
     messages = [message._asdict() for message in (*problem.messages[:-1], Message("user", text))]

@@ -55,11 +55,11 @@ def caps_scores(model: Any) -> bool:
 
 def can_use_flash_attention(device: torch.device, dtype: torch.dtype) -> bool:
     """Return whether flash-attn is installed and takes tensors of this kind."""
-    return device.type == "cuda" and dtype in HALF_PRECISION and _has_flash_attention()
+    return device.type == "cuda" and dtype in HALF_PRECISION and has_flash_attention()
 
 
 @cache
-def _has_flash_attention() -> bool:
+def has_flash_attention() -> bool:
     """Return whether flash-attn has the function that takes ragged sequences; flash-attn-4 has the name, not this."""
     if find_spec("flash_attn") is None:
         return False

@@ -49,7 +49,7 @@ def decode(
     kept_ST: list[list[list[int]]] = [[] for _ in prompts]
     tokens_ST = torch.full((len(prompts), max_tokens), policy.tokenizer.pad_token_id, device=device)
 
-    stream = _TokenStream(policy, prompts, max_tokens)
+    stream = TokenStream(policy, prompts, max_tokens)
     check_every = 1 if stream.shares else CHECK_EVERY  # branches are shared where checks are free, on the CPU
     logits_GV = stream.read_prompts()
     rows = torch.arange(len(prompts), device=device)  # the sequences still in the batch
@@ -94,7 +94,7 @@ def check_cache(policy: Policy) -> None:
     vocab = policy.head.weight.shape[0]
     ids = ((torch.arange(7) + vocab // 2) % vocab).tolist()
     prompts, token = (ids[:2], ids[2:6]), ids[6]
-    stream = _TokenStream(policy, prompts, 1)
+    stream = TokenStream(policy, prompts, 1)
     stream.read_prompts()
     fed = stream.feed(torch.full((2,), token, device=policy.device))
     cached_2V = fed[stream.branches_S].float()
@@ -109,7 +109,7 @@ def check_cache(policy: Policy) -> None:
         )
 
 
-class _TokenStream:
+class TokenStream:
     """The model and its cache: tokens of S sequences in, logits (G, V) of the next tokens out.
 
     The model computes G branches, the distinct prefixes of the sequences; `branches_S` gives the branch of each

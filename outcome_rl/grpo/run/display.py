@@ -25,7 +25,7 @@ class Display:
     def __init__(self, *, quiet: bool = False, silence_s: float = _SILENCE_S) -> None:
         stdout = lasting(sys.stdout)
         self.console = Console(file=stdout, highlight=False, emoji=False, soft_wrap=not stdout.isatty(), quiet=quiet)
-        self._bar = Progress(
+        self.bar = Progress(
             TextColumn("{task.description}"),
             MofNCompleteColumn(),
             BarColumn(bar_width=None),
@@ -48,13 +48,13 @@ class Display:
 
     def __exit__(self, *error: object) -> None:
         self._ended.set()
-        self._bar.stop()
+        self.bar.stop()
 
     def begin(self, total_steps: int, first_step: int) -> None:
         """Show the progress bar of a run whose first steps are done."""
         self._total, self._every = total_steps, max(1, total_steps // _PLAIN_LINES)
-        self._task = self._bar.add_task("step", total=total_steps, completed=first_step, facts="")
-        self._bar.start()
+        self._task = self.bar.add_task("step", total=total_steps, completed=first_step, facts="")
+        self.bar.start()
 
     def say(self, text: str) -> None:
         self.console.print(printable(text), markup=False)
@@ -75,12 +75,12 @@ class Display:
     def sampling(self) -> Iterator[Report]:
         """Show a second bar, of the responses of an evaluation, until it ends; facts of the last step make room."""
         if self._task is not None:
-            self._bar.update(self._task, facts="")
-        task = self._bar.add_task("responses", total=None, facts="", visible=False)
+            self.bar.update(self._task, facts="")
+        task = self.bar.add_task("responses", total=None, facts="", visible=False)
         try:
-            yield lambda done, total: self._bar.update(task, completed=done, total=total, visible=True)
+            yield lambda done, total: self.bar.update(task, completed=done, total=total, visible=True)
         finally:
-            self._bar.remove_task(task)
+            self.bar.remove_task(task)
 
     def step(self, row: Mapping[str, Any]) -> None:
         """Show a row of the metrics; a bar that is narrow keeps the number of steps and the time left."""
@@ -92,8 +92,8 @@ class Display:
         ]
         if self._task is not None:
             taken = len(f"step {self._total}/{self._total}  ") + _BAR + len("  ") + _TIME_LEFT
-            self._bar.update(self._task, completed=row["step"], facts=self._fitting(facts, taken))
-        if self._bar.disable and (row["step"] % self._every == 0 or row["step"] in (1, self._total)):
+            self.bar.update(self._task, completed=row["step"], facts=self._fitting(facts, taken))
+        if self.bar.disable and (row["step"] % self._every == 0 or row["step"] in (1, self._total)):
             self.say(f"step {row['step']}/{self._total}  {'  '.join(facts)}")
 
     def evaluation(self, row: Mapping[str, Any]) -> None:

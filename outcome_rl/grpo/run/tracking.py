@@ -35,7 +35,7 @@ def check_loggers(names: Sequence[str]) -> None:
     """
     for name in names:
         # A folder of that name, such as the one that W&B writes, looks like a package without a file.
-        if name in _TRACKERS and ((spec := find_spec(name)) is None or spec.origin is None):
+        if name in TRACKERS and ((spec := find_spec(name)) is None or spec.origin is None):
             raise ValueError(
                 f"trainer.logger names {name!r}, which is not installed here: pip install {name}, or leave it out. "
                 "metrics.jsonl holds the numbers in any case"
@@ -50,7 +50,7 @@ def open_trackers(names: Sequence[str], run_dir: Path, settings: Mapping[str, An
         settings: of the run, which W&B and trackio show.
         last_step: the number of steps that are done.
     """
-    return [_TRACKERS[name](run_dir, settings, last_step) for name in names if name in _TRACKERS]
+    return [TRACKERS[name](run_dir, settings, last_step) for name in names if name in TRACKERS]
 
 
 def _tensorboard(run_dir: Path, settings: Mapping[str, Any], last_step: int) -> Tracker:
@@ -98,7 +98,7 @@ def _trackio(run_dir: Path, settings: Mapping[str, Any], last_step: int) -> Trac
     return Tracker(lambda values, step: run.log(dict(values), step=step), run.finish, "trackio")
 
 
-_TRACKERS = {"tensorboard": _tensorboard, "wandb": _wandb, "trackio": _trackio}
+TRACKERS = {"tensorboard": _tensorboard, "wandb": _wandb, "trackio": _trackio}
 
 
 def _tracking_id(run_dir: Path) -> str:

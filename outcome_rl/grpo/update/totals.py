@@ -46,9 +46,9 @@ class UpdateTotals:
         for kind, of_kind_M in enumerate(kinds):
             self.entropy[kind] += torch.stack([torch.where(of_kind_M, entropy_M, 0).sum(), of_kind_M.sum()])
         if micro_batch.engine_logps_M is not None and len(entropy_M):
-            self._add_mismatch(output.logps if old_logps_M is None else old_logps_M, micro_batch.engine_logps_M)
+            self.add_mismatch(output.logps if old_logps_M is None else old_logps_M, micro_batch.engine_logps_M)
 
-    def _add_mismatch(self, logps_M: Tensor, engine_logps_M: Tensor) -> None:
+    def add_mismatch(self, logps_M: Tensor, engine_logps_M: Tensor) -> None:
         """Compare the policy's log-probabilities lp of sampled tokens with the engine's, mu, as `rollout_weights`."""
         missing_M = engine_logps_M.isnan()
         difference_M = (logps_M.detach() - engine_logps_M).double().masked_fill(missing_M, 0)

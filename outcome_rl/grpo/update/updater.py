@@ -174,7 +174,7 @@ class Updater:
         self.optimizer.zero_grad(set_to_none=True)
         loss = torch.zeros((), device=self.policy.device)
         for micro_batch in mini_batch:
-            output = self._loss_of(micro_batch)
+            output = self.loss_of(micro_batch)
             output.loss.backward()  # type: ignore[no-untyped-call]
             loss += output.loss.detach()
             totals.add(micro_batch, output, first_pass=first_pass)
@@ -192,7 +192,7 @@ class Updater:
         self.weights.copy_to_model()
         totals.add_update(loss, grad_norm)
 
-    def _loss_of(self, micro_batch: MicroBatch) -> PolicyLossOutput:
+    def loss_of(self, micro_batch: MicroBatch) -> PolicyLossOutput:
         packed = micro_batch.packed
         hidden_MH = self.policy.packed_hidden(packed)
         number = self.scheduler.last_epoch, self._passes, distributed.rank()

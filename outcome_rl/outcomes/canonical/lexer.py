@@ -57,10 +57,10 @@ asinh acosh atanh
 UNREAD = tuple(_UNREAD.split())
 """Functions that no rule reads, and whose names are no products of letters."""
 
-_BARE = {"sqrt": r"\sqrt", "pi": r"\pi", "infinity": r"\infty", "inf": r"\infty", "oo": r"\infty"}
-_BARE |= {name: f"\\{name}" for name in [*FUNCTION_NAMES, *GREEK] if name != "Pi"}
-_BARE |= {f"a{name}": rf"\arc{name}" for name in ("sin", "cos", "tan")}
-_BARE |= {"and": "and", "or": "or"}
+BARE = {"sqrt": r"\sqrt", "pi": r"\pi", "infinity": r"\infty", "inf": r"\infty", "oo": r"\infty"}
+BARE |= {name: f"\\{name}" for name in [*FUNCTION_NAMES, *GREEK] if name != "Pi"}
+BARE |= {f"a{name}": rf"\arc{name}" for name in ("sin", "cos", "tan")}
+BARE |= {"and": "and", "or": "or"}
 _COMMANDS = {letter: rf"\{unicodedata.name(letter).split()[-1].lower()}" for letter in "αβγδεζηθικμνξρστυφχψω"}
 _COMMANDS |= {"λ": r"\lambda", "Ω": r"\Omega", "Σ": r"\Sigma"}
 _COMMANDS |= {"<=": r"\leq", ">=": r"\geq", "≈": r"\approx"}
@@ -75,7 +75,7 @@ _TOKEN = re.compile(
     r"|(?P<escape>\\.)"
     r"|(?P<number>[0-9]*\.[0-9]*\\(?:overline|bar) ?(?:\{[0-9]+\}|[0-9])"
     r"|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3}(?![0-9A-Za-z.]))?)"
-    rf"|(?<![A-Za-z])(?P<bare>{'|'.join(sorted(_BARE, key=len, reverse=True))})(?![A-Za-z])"
+    rf"|(?<![A-Za-z])(?P<bare>{'|'.join(sorted(BARE, key=len, reverse=True))})(?![A-Za-z])"
     rf"|(?<![A-Za-z])(?P<called>{'|'.join(sorted((*CALLED, *UNREAD), key=len, reverse=True))})(?=\()"
     r"|(?P<word>[A-Za-z]{5,})"
     r"|(?P<letter>[A-Za-z])"
@@ -163,7 +163,7 @@ def _token(match: re.Match[str]) -> Token:
     if kind in ("command", "called"):
         return Token("command", f"\\{text}")
     if kind == "bare":
-        text = _BARE[text]
+        text = BARE[text]
         return Token("command" if text[0] == "\\" else "symbol", text)
     if text in _COMMANDS:
         return Token("command", _COMMANDS[text])

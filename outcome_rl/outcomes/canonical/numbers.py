@@ -9,7 +9,7 @@ from outcome_rl.outcomes.canonical.trees import Rational, Sum, Tree
 ONE = Rational(Fraction(1))
 CLOSE = Token("symbol", ")")
 _EULER = re.compile("(?!1e)[0-9]+e[-+][1-9][0-9]*")
-_BEFORE_NUMBERS = frozenset((r"\pm", r"\mp", r"\times", r"\cdot", r"\div", r"\lfloor", r"\lceil"))
+BEFORE_NUMBERS = frozenset((r"\pm", r"\mp", r"\times", r"\cdot", r"\div", r"\lfloor", r"\lceil"))
 
 
 class NumberReader(TokenReader):
@@ -24,7 +24,7 @@ class NumberReader(TokenReader):
             return value
         before = self.peek(-2)
         is_start = before.kind in ("end", "symbol") and before.text not in ("^", "_", "]", "/", ")")
-        if is_start or before.text in _BEFORE_NUMBERS:
+        if is_start or before.text in BEFORE_NUMBERS:
             start = self.position
             if (fraction := self.proper_fraction()) is not None:
                 return Sum((value, fraction))

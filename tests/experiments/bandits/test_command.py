@@ -25,11 +25,11 @@ HIT, SOFT, BAL, PROOF, LEAST = "_first_hit", "_soft_exclusion", "_balanced", "_l
     ("group", "name", "wrong", "statement"),
     [
         (HIT, "first_hit_bound", lambda one, rho: bounds.first_hit_mean(one, rho) - 0.1, "lemma corrected"),
-        (HIT, "first_hit_mean", lambda one, rho: 1.0 / bounds._shares(one), "Algorithm 3, exact"),  # of rho = 0
-        (HIT, "printed_first_hit_bound", lambda one, rho: 9.0 / bounds._shares(one), "lemma as printed"),
+        (HIT, "first_hit_mean", lambda one, rho: 1.0 / bounds.shares(one), "Algorithm 3, exact"),  # of rho = 0
+        (HIT, "printed_first_hit_bound", lambda one, rho: 9.0 / bounds.shares(one), "lemma as printed"),
         (SOFT, "discovery_bound", lambda one, rho: float(one.outcomes), "Algorithm 3, all outcomes seen"),
         (SOFT, "soft_exclusion_bound", lambda *_: 1.0, "Algorithm 3, regret"),
-        (BAL, "balanced_first_hit_mean", lambda one: 1.0 / bounds._shares(one), "Algorithm 1, exact"),
+        (BAL, "balanced_first_hit_mean", lambda one: 1.0 / bounds.shares(one), "Algorithm 1, exact"),
         (BAL, "balanced_discovery_mean", lambda _: 29.29, "Algorithm 1, all outcomes seen"),  # with replacement
         (BAL, "balanced_bound", lambda *_: 1.0, "Algorithm 1, theorem"),
         (PROOF, "miss_probability", lambda K, s, t: (1 - s / K) ** (2 * t), "no optimal arm in t pulls"),

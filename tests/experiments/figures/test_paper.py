@@ -20,7 +20,7 @@ from written_runs import write_run
 from experiments.figures.__main__ import main
 from experiments.figures.base_samples import BaseSamples
 from experiments.figures.histories import History, read_histories
-from experiments.figures.paper import _text, measure, page
+from experiments.figures.paper import cell_text, measure, page
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.files.jsonl import read_rows, write_rows
 from outcome_rl.terminal.text import printable
@@ -314,7 +314,7 @@ def test_runs_of_two_tasks_are_refused(tmp_path: Path) -> None:
 @example("![](//evil) &lt; https://evil www.evil.com `a` ~~b~~ _c_ d_e")
 def test_names_of_folders_are_text_in_the_page(name: str) -> None:
     reader = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
-    table = f"| method | runs |\n|---|---|\n| x{_text(name)}x | 1 |\n"
+    table = f"| method | runs |\n|---|---|\n| x{cell_text(name)}x | 1 |\n"
     cells = [token for token in reader.parse(table) if token.type == "inline"]
     assert len(cells) == 4
     children = cells[2].children or []

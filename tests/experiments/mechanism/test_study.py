@@ -103,7 +103,7 @@ def test_best_and_late_checkpoints() -> None:
     training = Training(
         np.arange(0, 150, 10), empty, empty, validation, test, np.ones((1, 2), bool), np.ones((1, 2), int), *[one] * 5
     )
-    measures = study._run(training, 0, 1).measures
+    measures = study.figures_of(training, 0, 1).measures
     assert measures["best pass@1"] == measures["best pass@32"] == 0.04  # the earlier of two equals
     assert measures["late pass@32"] == pytest.approx(0.14 - 0.02)
     assert measures["entropy gap"] == 0.0

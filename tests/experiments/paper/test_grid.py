@@ -32,9 +32,9 @@ def test_the_predictions_are_those_of_the_plan() -> None:
 def test_the_model_still_makes_the_predictions() -> None:
     row, table = grid.Row("batch", grid.GRPO, "final pass@32"), grid.FRESH[:1]
     rates = Rates(**PREDICTIONS["rates"])
-    runs = grid._run(table, {name: grid.model_method(name, rates) for name in (row.left, row.right)})
+    runs = grid.run_instances(table, {name: grid.model_method(name, rates) for name in (row.left, row.right)})
     predicted = PREDICTIONS["rows"][grid.ROWS.index(row)]["by_table"][0]
-    assert grid._model_differences(runs, row, table) == pytest.approx([predicted], abs=1e-5)
+    assert grid.model_differences(runs, row, table) == pytest.approx([predicted], abs=1e-5)
 
 
 def test_the_model_chose_the_coefficients() -> None:

@@ -9,7 +9,7 @@ from token_losses import doubled, doubled_of_sequences
 
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import VERL_NAMES, TrainConfig
-from outcome_rl.grpo.run.tracking import _TRACKERS
+from outcome_rl.grpo.run.tracking import TRACKERS
 from outcome_rl_kernels import LinearPolicyLoss, register_token_loss
 from outcome_rl_kernels.loss.types import LossSettings
 from outcome_rl_kernels.settings import settings_of, values_of
@@ -97,4 +97,4 @@ def test_a_registered_token_loss_is_a_loss_mode() -> None:
 
 
 def test_loggers_are_the_trackers_and_the_console() -> None:
-    assert get_args(get_args(SETTINGS["trainer.logger"].type)[0]) == ("console", *_TRACKERS)
+    assert get_args(get_args(SETTINGS["trainer.logger"].type)[0]) == ("console", *TRACKERS)

@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from outcome_rl.grpo.config.schema import ModelConfig
 from outcome_rl.grpo.model.packing import PackingPlan, pack
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout.decode_loop import _TokenStream, check_cache
+from outcome_rl.grpo.rollout.decode_loop import TokenStream, check_cache
 from outcome_rl.grpo.types import Rollout
 
 pytestmark = pytest.mark.nightly
@@ -114,7 +114,7 @@ def test_passes_and_samples_are_those_of_eager_attention(name: str, folder: Path
         assert_same(policy.head.logits(policy.packed_hidden(row)), wanted)
         check_cache(policy)
         sequences = [[5, 6, 7, 8, 9, 10], [11, 12, 13]]
-        stream = _TokenStream(policy, sequences, 10)
+        stream = TokenStream(policy, sequences, 10)
         logits_GV = stream.read_prompts()
         for step in range(9):  # beyond the windows
             wanted_SV = torch.stack([truth(tokens)[-1] for tokens in sequences])

@@ -22,7 +22,7 @@ from transformers import (
 
 from outcome_rl.grpo.config.schema import RolloutConfig, SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout.decode_loop import _TokenStream, check_cache
+from outcome_rl.grpo.rollout.decode_loop import TokenStream, check_cache
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 
 SIZES = {
@@ -106,20 +106,20 @@ def test_samples_are_batch_invariant(any_policy: Policy) -> None:
 
 def test_shared_prefixes_are_computed_once(any_policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     """The samples equal those of separately computed sequences, as on a GPU."""
-    from outcome_rl.grpo.rollout.decode_loop import _TokenStream
+    from outcome_rl.grpo.rollout.decode_loop import TokenStream
 
     fed: list[int] = []
-    forward = _TokenStream._forward
-    monkeypatch.setattr(_TokenStream, "_forward", lambda self, ids: fed.append(len(ids)) or forward(self, ids))
+    forward = TokenStream._forward
+    monkeypatch.setattr(TokenStream, "_forward", lambda self, ids: fed.append(len(ids)) or forward(self, ids))
     together = sampled(any_policy, 64, n=8, temperature=0.3)
     shared, fed[:] = fed[:], []
-    create = _TokenStream.__init__
+    create = TokenStream.__init__
 
-    def alone(self: _TokenStream, *args: Any) -> None:
+    def alone(self: TokenStream, *args: Any) -> None:
         create(self, *args)
         self.shares = False
 
-    monkeypatch.setattr(_TokenStream, "__init__", alone)
+    monkeypatch.setattr(TokenStream, "__init__", alone)
     looks: list[int] = []  # at a mask, of which the host would wait for a GPU
     ignore = masking_utils._ignore_causal_mask_sdpa
     look = lambda mask, length, *rest: looks.append(length) or ignore(mask, length, *rest)  # noqa: E731
@@ -137,7 +137,7 @@ def test_shared_prefixes_are_computed_once(any_policy: Policy, monkeypatch: pyte
 
 @torch.no_grad()
 def test_the_cache_has_room_for_the_longest_response_and_no_more(shared_policy: Policy) -> None:
-    stream = _TokenStream(shared_policy, [[5, 6, 7]], 40)
+    stream = TokenStream(shared_policy, [[5, 6, 7]], 40)
     stream.read_prompts()
     for _ in range(39):
         stream.feed(torch.tensor([9]))

@@ -106,7 +106,7 @@ def test_an_evaluation_takes_one_line_of_a_terminal(make_display: MakeDisplay) -
 def _last_frame(display: Display) -> str:
     plain = Console(file=io.StringIO(), width=display.console.width, _environ={})
     with plain.capture() as capture:
-        plain.print(display._bar.get_renderable())
+        plain.print(display.bar.get_renderable())
     return capture.get().rstrip("\n")
 
 

@@ -19,7 +19,7 @@ def totals() -> UpdateTotals:
 
 
 def test_tokens_without_a_log_probability_of_the_engine_are_counted(totals: UpdateTotals) -> None:
-    totals._add_mismatch(LOGPS, torch.tensor([torch.nan, -2.0, -torch.inf, -3.0, -0.1]))
+    totals.add_mismatch(LOGPS, torch.tensor([torch.nan, -2.0, -torch.inf, -3.0, -0.1]))
     found = {name: value for name, value in totals.metrics().items() if name.startswith("rollout/")}
     assert found == pytest.approx(
         {

@@ -79,7 +79,7 @@ def fails(scenario: Scenario, seed: int, *, in_turns: bool = True) -> bool:
 
 @pytest.fixture
 def small_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counts_triton, "_BLOCK", 4)
+    monkeypatch.setattr(counts_triton, "BLOCK", 4)
 
 
 @pytest.mark.parametrize("scenario", [observe, observe_groups], ids=lambda scenario: scenario.__name__)
@@ -118,7 +118,7 @@ def test_a_mutant_fails_in_turns_and_not_one_after_another(
     name: str, monkeypatch: pytest.MonkeyPatch, small_programs: None
 ) -> None:
     scenario, function, old, new = MUTANTS[name]
-    monkeypatch.setattr(counts_triton, "_BLOCK", 1)  # so that no two lanes of one program meet
+    monkeypatch.setattr(counts_triton, "BLOCK", 1)  # so that no two lanes of one program meet
     mutate(monkeypatch, function, old, new)
     assert any(fails(scenario, seed) for seed in range(10))
     assert not fails(scenario, 0, in_turns=False)

@@ -105,7 +105,7 @@ def test_threads_without_a_row_do_not_queue_for_one_slot(call: str, monkeypatch:
     elif call == "observe":
         counts.observe(questions[:5], questions[:5])
     else:
-        counts.table._grow(100)
+        counts.table.grow(100)
     assert len(counts) == {"group_advantages": 320, "observe": 5, "growth": 100}[call]
     assert swaps.total() > 100
     # Neighbouring groups' idle threads overlap, 128 / 8 of them; pairs of one slot are few.
@@ -150,8 +150,8 @@ def fill(table: TritonTable, pairs: list[Pair]) -> list[int]:
     """One launch without making room before it, as the replay of a CUDA graph; returns the counts before."""
     questions, outcomes = columns(pairs)
     past, places = table.lookup(questions, outcomes), outcomes.new_empty(2 * len(outcomes))
-    table._find(questions, outcomes, past, places)
-    table._commit(questions, outcomes, None, places, None)
+    table.find(questions, outcomes, past, places)
+    table.commit(questions, outcomes, None, places, None)
     return past.counts.tolist()
 
 
@@ -208,8 +208,8 @@ def test_the_size_is_read_seldom(pairs: int, slots_in_the_end: int, monkeypatch:
     counts, reads = new_counts(capacity=2**10), []
     counts.observe(torch.ones(1, dtype=torch.int64, device=DEVICE), torch.arange(pairs, device=DEVICE)[None])
     table = counts.table
-    read_state = table._read_state
-    monkeypatch.setattr(table, "_read_state", lambda: reads.append(None) or read_state())
+    read_state = table.read_state
+    monkeypatch.setattr(table, "read_state", lambda: reads.append(None) or read_state())
     known = torch.ones(1, dtype=torch.int64, device=DEVICE), torch.arange(32, device=DEVICE)[None]
     for _ in range(40):
         counts.observe(*known)

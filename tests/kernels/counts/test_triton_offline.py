@@ -29,7 +29,7 @@ def launches() -> Iterator[tuple[str, Callable[[], object]]]:
     yield "observe, one outcome each", lambda: table.observe(KEYS, KEYS, None)
     yield "lookup", lambda: table.lookup(KEYS, OUTCOMES)
     yield "load", lambda: table.add(CountEntries(KEYS, KEYS, KEYS, KEYS))
-    yield "grow", lambda: table._grow(1)
+    yield "grow", lambda: table.grow(1)
 
 
 SWAP, ADDITION = "CAS|cmpswap", r"(ATOMG?|REDG?)\.E\.ADD|atomic_add"

@@ -21,7 +21,7 @@ DTYPES = [torch.float32, torch.bfloat16]
 def is_fast(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether the CPU multiplies bfloat16 fast; if not, the weight is taken in parts of 16 rows."""
     monkeypatch.setattr(chunked_head, "bfloat16_products", lambda _: Bfloat16(request.param, "by the test"))
-    monkeypatch.setattr(chunked_head, "_CPU_PART_ROWS", 16)
+    monkeypatch.setattr(chunked_head, "CPU_PART_ROWS", 16)
     return bool(request.param)
 
 
@@ -150,7 +150,7 @@ def test_the_loss_is_as_exact_without_bfloat16_products(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chunked_head, "bfloat16_products", lambda _: Bfloat16(False, "by the test"))
-    monkeypatch.setattr(chunked_head, "_CPU_PART_ROWS", 64)
+    monkeypatch.setattr(chunked_head, "CPU_PART_ROWS", 64)
     case = make_case(0, torch.bfloat16, {}, absent={"ref_logps"})
     arguments = (linear_policy_loss, case.operands)
     wants = set(case.operands)

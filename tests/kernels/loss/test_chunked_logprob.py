@@ -48,7 +48,7 @@ def truth(
 def test_all_outputs_are_those_of_all_logits(
     rows: int, chunk_logits: int, cap: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chunked_logprob, "_CHUNK_LOGITS", chunk_logits)
+    monkeypatch.setattr(chunked_logprob, "CHUNK_LOGITS", chunk_logits)
     inputs = case(rows=rows)
     found = ChunkedLogProbFunction.apply(*inputs, 0.7, 4, cap, 1.5)
     expected = truth(*inputs, 1.5, cap)

@@ -61,7 +61,7 @@ def loss_and_gradients(monkeypatch: pytest.MonkeyPatch, **options: Any) -> Ledge
     arguments = arguments_of_the_loss() | options
 
     def call(ledger: Ledger) -> None:
-        monkeypatch.setattr(row_kernels_triton, "_launch", partial(launch_on, ledger))
+        monkeypatch.setattr(row_kernels_triton, "launch_rows", partial(launch_on, ledger))
         monkeypatch.setattr(row_kernels_triton, "scale_", lambda values, factor: ledger.note("scale_ by 1", 4, 0))
         linear_policy_loss(**arguments).loss.backward()
 
@@ -141,7 +141,7 @@ def test_log_probabilities_without_gradient_take_half_a_gib(monkeypatch: pytest.
     arguments = arguments_of_the_loss()
 
     def call(ledger: Ledger) -> None:
-        monkeypatch.setattr(row_kernels_triton, "_launch", partial(launch_on, ledger))
+        monkeypatch.setattr(row_kernels_triton, "launch_rows", partial(launch_on, ledger))
         with torch.no_grad():
             linear_logprobs(*(arguments[name] for name in ("hidden", "weight", "labels")))
 
@@ -202,9 +202,11 @@ def test_the_predicted_time_of_a_support(kept: int, predicted_ms: float, monkeyp
 
     def call(ledger: Ledger) -> None:
         monkeypatch.setattr(support_triton, "launch", partial(launch, ledger))
-        values = support._forward._init_fn(hidden, weight, None, labels_N, None, *others)
+        values = support.logprobs_operator._init_fn(hidden, weight, None, labels_N, None, *others)
         grads_3N = torch.empty_like(values[0])
-        support._gradients._init_fn(grads_3N, *values, hidden, weight, None, labels_N, *others, [True, True, False])
+        support.gradients_operator._init_fn(
+            grads_3N, *values, hidden, weight, None, labels_N, *others, [True, True, False]
+        )
 
     operations = ledger_of(call).operations
     assert len(operations) <= 62

@@ -349,7 +349,7 @@ def test_what_an_own_loss_must_not_do(own: Any, error: type[Exception], message:
 
 @pytest.fixture
 def registered(monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(losses, "_BY_NAME", dict(losses._BY_NAME))
+    monkeypatch.setattr(losses, "BY_NAME", dict(losses.BY_NAME))
     register_token_loss("own", own_ppo)
     return "own"
 

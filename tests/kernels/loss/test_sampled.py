@@ -280,7 +280,7 @@ def excess_error(seed: int, g: torch.Generator) -> Tensor:
 
 
 def test_a_threshold_below_all_probabilities_keeps_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampled_cpu, "_LEAST_ROOM", V)
+    monkeypatch.setattr(sampled_cpu, "LEAST_ROOM", V)
     operands, arguments = inputs_of("ppo")
     exact = gradients(operands, torch.float64, "reference", **arguments)
     found = gradients(operands, sample_below=1e-30, **arguments)

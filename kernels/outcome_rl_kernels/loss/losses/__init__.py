@@ -23,7 +23,7 @@ _BUILT_IN: dict[str, TokenLoss] = {
     for family in sorted(module.name for module in iter_modules(__path__))
     for name, loss in import_module(f"{__name__}.{family}").LOSSES.items()
 }
-_BY_NAME = dict(_BUILT_IN)
+BY_NAME = dict(_BUILT_IN)
 
 
 def token_loss_of(chosen: str | TokenLoss | TokenLossFunction) -> TokenLoss:
@@ -35,7 +35,7 @@ def token_loss_of(chosen: str | TokenLoss | TokenLossFunction) -> TokenLoss:
     """
     if isinstance(chosen, str):
         check_choice("token_loss", chosen, token_loss_names())
-        return _BY_NAME[chosen]
+        return BY_NAME[chosen]
     if not callable(chosen):
         raise TypeError(
             f"token_loss must be a name, a function (logps, entropies, inputs) -> losses, or a TokenLoss; got "
@@ -57,12 +57,12 @@ def register_token_loss(name: str, loss: TokenLoss | TokenLossFunction) -> None:
     """
     if not callable(loss):
         raise TypeError(f"loss must be a function or a TokenLoss; got {type(loss).__name__}")
-    add_by_name(_BY_NAME, "token_loss", name, token_loss_of(loss), taken=_BUILT_IN)
+    add_by_name(BY_NAME, "token_loss", name, token_loss_of(loss), taken=_BUILT_IN)
 
 
 def token_loss_names() -> tuple[str, ...]:
     """Return the registered names."""
-    return tuple(_BY_NAME)
+    return tuple(BY_NAME)
 
 
 def is_built_in(chosen: object) -> bool:

@@ -377,7 +377,7 @@ class TritonStatistics(NamedTuple):
 def row_statistics(rows: LogitRows) -> TritonStatistics:
     """As in `RowKernels`, for float32, bfloat16 or float16 logits with contiguous rows; in float32."""
     columns_5R = torch.empty(5, len(rows.logits_RV), dtype=torch.float32, device=rows.logits_RV.device)
-    _launch(_row_statistics_kernel, rows, statistics_ptr=columns_5R)
+    launch_rows(_row_statistics_kernel, rows, statistics_ptr=columns_5R)
     return TritonStatistics(columns_5R)
 
 
@@ -394,7 +394,7 @@ def row_gradients(
     grad_RV: Tensor,
 ) -> None:
     """As in `RowKernels`; the gradient may have any of these dtypes."""
-    _launch(
+    launch_rows(
         _row_gradients_kernel,
         rows,
         grad_ptr=grad_RV,
@@ -410,7 +410,7 @@ def default_loss_rows(rows: LogitRows, batch: TokenBatch, grad_RV: Tensor | None
     """As in `RowKernels`, where `aggregate.is_default(batch)`; in float32."""
     inputs, settings = batch.inputs, batch.inputs.settings
     terms_3R = torch.empty(3, len(rows.logits_RV), dtype=torch.float32, device=rows.logits_RV.device)
-    _launch(
+    launch_rows(
         _default_loss_kernel,
         rows,
         is_persistent=grad_RV is not None,
@@ -469,7 +469,7 @@ def _cached_rows(row_bytes: int, device: torch.device) -> int:
     return max(count for count in (1, 2, 4) if count == 1 or count * row_bytes <= share * 2 / 3)
 
 
-def _launch(kernel: Any, rows: LogitRows, *, is_persistent: bool = False, **arguments: Any) -> None:
+def launch_rows(kernel: Any, rows: LogitRows, *, is_persistent: bool = False, **arguments: Any) -> None:
     """Launch a kernel with the logit arguments that all kernels share, and vectors made contiguous.
 
     Args:

@@ -11,7 +11,7 @@ from outcome_rl_kernels.loss.types import LogitRows, RowGradients
 
 # An entry costs as much as this many dense ones, measured on processors with bfloat16 products.
 _DENSE_ENTRIES = {torch.bfloat16: 16, torch.float32: 5}
-_LEAST_ROOM = 64
+LEAST_ROOM = 64
 
 
 class CpuEntries(NamedTuple):
@@ -27,7 +27,7 @@ class CpuEntries(NamedTuple):
 
 def room(vocabulary: int, dtype: torch.dtype) -> int:
     """As in `SampleKernels`."""
-    return max(_LEAST_ROOM, vocabulary // _DENSE_ENTRIES[dtype])
+    return max(LEAST_ROOM, vocabulary // _DENSE_ENTRIES[dtype])
 
 
 def sample(rows: LogitRows, of: RowGradients, index_R: Tensor, threshold: float, seed: int, room: int) -> CpuEntries:

@@ -22,7 +22,7 @@ from outcome_rl_kernels.loss.types import LogitRows, RowGradients
 # An entry is read as 2 H bytes twice and written once; the dense products take 6 H operations for it. At an H200's 790
 # TFLOP/s and 4.3 TB/s, this many dense entries take as long.
 _DENSE_ENTRIES = 165
-_LEAST_ROOM = 64
+LEAST_ROOM = 64
 _SPARE = 3  # entries beside 1 / threshold: the label, the last cell, and rounding
 # A token is kept by a row at most once, so that a segment is as long as a batch at most: few are cut into pieces.
 _PIECE = 4096
@@ -174,7 +174,7 @@ class TritonEntries(NamedTuple):
 
 def room(vocabulary: int, dtype: torch.dtype) -> int:
     """As in `SampleKernels`."""
-    return max(_LEAST_ROOM, vocabulary // _DENSE_ENTRIES)
+    return max(LEAST_ROOM, vocabulary // _DENSE_ENTRIES)
 
 
 def sample(rows: LogitRows, of: RowGradients, index_R: Tensor, threshold: float, seed: int, room: int) -> TritonEntries:

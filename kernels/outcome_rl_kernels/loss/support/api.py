@@ -185,7 +185,7 @@ def support_kernels(impl: str) -> SupportKernels:
 
 
 @torch.library.custom_op("outcome_rl::support_logprobs", mutates_args=())
-def _forward(
+def logprobs_operator(
     hidden_NH: Tensor,
     weight: Tensor,
     bias: Tensor | None,
@@ -215,7 +215,7 @@ def _forward(
     )
 
 
-@_forward.register_fake
+@logprobs_operator.register_fake
 def _(hidden_NH: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
     token_ids = arguments[5]
     values_3N = hidden_NH.new_empty(3, hidden_NH.shape[0], dtype=torch.float64)
@@ -223,7 +223,7 @@ def _(hidden_NH: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
 
 
 @torch.library.custom_op("outcome_rl::support_logprobs_backward", mutates_args=())
-def _gradients(
+def gradients_operator(
     grads_3N: Tensor,
     values_3N: Tensor,
     scores_E: Tensor,
@@ -261,7 +261,7 @@ def _gradients(
     return hidden_grad, weight_grad, bias_grad
 
 
-@_gradients.register_fake
+@gradients_operator.register_fake
 def _(*arguments: Any) -> tuple[Tensor, ...]:
     hidden_NH, weight, bias, *_, wants = arguments[6:]
     return empty_gradients(Head(hidden_NH, weight, bias), Wants(*wants))
@@ -280,4 +280,4 @@ def _backward(ctx: Any, grads_3N: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
     return *(grad if wanted else None for grad, wanted in zip(grads, wants, strict=True)), *[None] * 7
 
 
-_forward.register_autograd(_backward, setup_context=_setup_context)
+logprobs_operator.register_autograd(_backward, setup_context=_setup_context)
