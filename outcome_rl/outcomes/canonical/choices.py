@@ -5,16 +5,16 @@ import re
 _OPENS = (
     r"^\s*\$?(?:\\(?:text|textbf|mathrm|mathbf) ?\{ ?)?(?:(?i:option|choice)[\s\\~]{1,3}(?=\(?[A-J]\)?[\s.$}]{0,9}$))?"
 )
-# A bracket behind a letter: words, or a number with a unit; `E (X)` and `C (5,2)` are formulas.
-_NUMBER = r"[-−]?[$€£]?[0-9][0-9./]*%?(?: ?[A-Za-z/²³]{1,9})?"
-_NOTE = rf"(?!(?i:incorrect|wrong|false|not|no)\b)(?:[A-Za-z][A-Za-z '-]{{2,}}|{_NUMBER})"
+# A bracket behind a letter explains it; `A (incorrect)` is no choice, and `E (X)` and `C (5,2)` are formulas.
+_NOTE = r"(?!(?i:incorrect|wrong|false|not)\b|[A-Za-z][)）]|[0-9]+\s?,)[^()（）]{1,60}"
 _BEHIND = (
-    r"[.:](?:\}?\s|\s\}|\\[ ,;])(?!\s*[A-Z]\b)|\)\}?|\s[-–—]\s(?=[A-Za-z]{3})|\s*\\text\s*\{\s*[(（]"
-    rf"|\s\((?={_NOTE}\)\s*$)|\s?（(?={_NOTE}[)）]\s*$)|\)?,\s(?=[A-Za-z]{{3}}|[^A-Z]{{6}})|(?<=\)),\s"
+    r"[.:](?:\}?\s|\s\}|\\[ ,;])(?!\s*[A-Z]\b)|\.(?!g\b)(?=[0-9a-z($\\]{2})|[)\]]\}?|\s(?:-(?=\s[A-Za-z]{3})|[–—])\s"
+    rf"|\s*\\text\s*\{{\s*[(（]|\s\((?={_NOTE}\)\s*$)|\s?（(?={_NOTE}[)）]\s*$)"
+    r"|\)?,\s(?=[A-Za-z\"“'‘√$\\]{2}|[^\sA-Z]{1,9} ?[a-z°%]{1,9}$|[^A-Z]{6})|(?<=\)),\s"
 )
 CHOICE = (
-    rf"{_OPENS}(?P<label>(?:\((?=[A-J]\)))?(?P<letter>[A-J]))"
-    rf"(?:(?:{_BEHIND})(?!\s*(?:and|or)\b)(?:(?![A-J][).])[^:])*$|\)?[\s.$}}]*$)"
+    rf"{_OPENS}(?:\[(?=[A-J]\]))?(?P<label>(?:\((?=[A-J]\)))?(?P<letter>[A-J]))"
+    rf"(?:(?:{_BEHIND})(?!\s*(?:and|or)\b)(?:(?!\b[A-J][).:])[\s\S])*$|[)\]]?[\s.$}}]*$)"
 )
 """A letter with what names or explains it, as all of a text."""
 

@@ -34,7 +34,7 @@ class Language(NamedTuple):
 _LINES = files(__package__).joinpath("languages.txt").read_text("utf-8").splitlines()[1:]
 LANGUAGES = [Language(*(cell.strip() for cell in line.split(";")[1:])) for line in _LINES]
 _LATIN = r"A-Za-zÀ-ɏͰ-ӿ"  # of scripts whose words stand apart
-_EDGE = rf"(?<![{_LATIN}](?=[{_LATIN}]))"
+_EDGE = rf"(?:(?<![{_LATIN}](?=[{_LATIN}]))|(?-i:(?<=[a-z])(?=[A-Z])))"
 
 
 def _words(column: str) -> str:
@@ -50,10 +50,13 @@ _LETTERS = "(?-i:(?=[A-J])A?B?C?D?E?F?G?H?I?J?)"  # `B`, or several in order, `A
 _CHOICE = rf"\(?{_LETTERS}(?![A-Za-z0-9_'’-])"
 _VALUE = rf"(?:[-−+]?[$€£¥]?[0-9]|\$|\\\(|{_CHOICE})"
 # The value of a heading is all of its line.
-_BELOW = rf"[ \t]*+\n\s*+(?=\$|\\[(\[]|(?:[^\sA-Za-z]{{0,40}}[0-9][^\sA-Za-z]{{0,40}}|{_CHOICE}[).]?)[ \t]*+(?:\n|\Z))"
+_BELOW = (
+    rf"[ \t]*+\n\s*+(?=\$|\\[(\[]|(?:[^\sA-Za-z]{{0,40}}[0-9][^\sA-Za-z]{{0,40}}|{_CHOICE}[).]?)[ \t]*+(?:\n|\Z)"
+    rf"|[^\n:]{{1,150}}\Z)"
+)
 # Without a link the value is a number, a formula or a choice that ends its sentence.
 _CLOSED = rf"\s*+(?={_VALUE}(?:[^.。।!！۔\n]|\.(?=[0-9])){{0,60}}+[.。।!！۔]?(?:\s|\Z))"
-_SIGN = rf"\s*+(?:[:=—–→⇒]|[-=]{{1,2}}>|(?<=\|>)|(?<=\s)-(?=\s+(?:[-$(]?[0-9]|{_LETTERS}\b))|\|(?=[^|\n]{{1,60}}\|))"
+_SIGN = rf"\s*+(?:[-=]{{1,2}}>|[:=—–→⇒]|(?<=\|>)|(?<=\s)-(?=\s+(?:[-$(]?[0-9]|{_LETTERS}\b))|\|(?=[^|\n]{{1,60}}\|))"
 
 
 class Announcement(NamedTuple):
@@ -99,26 +102,41 @@ CALCULATION = (
     rf"(?=(?:[0-9,() ]|\.[0-9])+[-+*×÷x])(?:(?:{_OPERAND})++=)++\s*+"
     rf"|(?:(?:{_OPERAND}|[€£]|\$(?=[0-9]))++=\s*+)++(?=[$€£][0-9])"
 )
-# Before a word or two, or a quotation, that end the sentence: `most likely "Yes".`
+# What a speaker says of a value before it: adverbs, and `I think it is`, `that gives`.
 _SURE = (
-    r"that|it(?: is|'s)|(?:most |very |quite |more )?(?:likely|probably|certainly)(?: to be)?|actually|exactly"
-    r"|precisely|simply|just|then|therefore|thus|hence|clearly|also|indeed|definitely|surely|obviously|of course|to be"
-    r"|in fact|always"
+    r"(?:my (?:guess|answer|choice)|(?:the|our) answer|I|we|one|it|this|that|which|they)(?:'s|(?:'d|'ll| would"
+    r"| should| must| can| will"
+    r"| may| might| could| has to| have to)?(?: (?:is|are|be|think|believe|guess|suppose|say|get|obtain|find"
+    r"|conclude|gives?|makes?"
+    r"|equals?|seems?|appears?|choose|pick|select|go with)\b)++)"
+    r"|(?:most |very |quite |more |almost )?(?:likely|probable|certain|sure|(?!infinitely|finitely|only|early|nearly"
+    r"|hardly|barely|family)"
+    r"[a-z]{2,}ly)(?: to be)?(?: put)?|just|then|thus|hence|therefore|also|so|indeed|perhaps|maybe|still|again"
+    r"|always|to be|that|in fact"
+    r"|of course|(?:without|no) (?:a )?doubt|as follows|an? (?:definite|resounding|clear|firm|simple|emphatic"
+    r"|strong)|i\.e\.|viz\."
 )
 HEAD = re.compile(
-    rf"(?i)(?:(?:{_words('head')}|(?:{_SURE})(?![A-Za-z])|\\text(?:bf)?\{{|\{{|[:=~≈,]|\\approx)\s*+)*+(?:{CALCULATION})?"
-    r"(?=[-−+$€£\\(\[{0-9]|(?-i:[A-HJ])\b)"
+    rf"(?i)(?:(?:{_words('head')}|(?:{_SURE})(?![A-Za-z])|\\text(?:bf)?\{{|\{{|[:=~≈,]"
+    rf"|\\approx)\s*+)*+(?:{CALCULATION})?"
+    r"(?=[-−+$€£\\(\[{0-9.]|(?-i:[A-HJ]\b|[I](?=\W*(?:\n|\Z)))"
+    r"|[\"'“‘«]?(?!not\b)[^\W\d_]{1,40}(?: [^\W\d_]{1,40})?\s*+[.!]?\s*+[\"'”’»]?\s*+[.!]?\s*+(?:\n|\Z))"
 )
-HEDGE = re.compile(
-    rf"(?i)(?:(?:{_SURE})\s++)++(?=[\"'“‘«]?(?!not\b)[^\W\d_]{{1,40}}(?: [^\W\d_]{{1,40}})?"
-    r"[.!]?[\"'”’»]?[.!]?\s*+(?:\n|\Z))"
+# What is said after a value: a reason, another value that it is not, the same value in another form, a remark.
+_ENDS = (
+    r"(?:rather than|instead of|as opposed to|unlike|contrary to|(?:and |but )?(?:never|not)|but|although|though"
+    r"|while|whereas|however|yet)"
 )
-# What is said after a value.
 REMARK = re.compile(
     r"(?<=\s)(?:because|since|which|where|as|so)\s"
-    r"|(?<=[\w)$}])[\s,]\s*+(?:I\s{1,9}(?:think|hope|believe|guess|am)\b|QED\b|(?<=,\s)not\b"
+    rf"|(?:(?<=[0-9)$}}%°])|(?<=(?<![A-Za-z])[A-J])"
+    rf"|(?=\s{{0,9}}[,;—]))(?:\s{{0,9}}[,;])?\s{{0,9}}(?:[-–—]\s)?\(?{_ENDS}\s"
+    r"|(?<=[\w)$}%°])\s{0,9}[,;(\[—–-]*+\s{0,9}(?:or )?(?:i\.\s?e\.|that is|equivalently|namely|in other words"
+    r"|also (?:known|written)|the same as)[,\s]"
+    r"|;\s(?=[^=;\n]{1,80}\b(?:is|are|fails?|works?|does|do|can|we|it|not|has|have|would|leads|gives)\b)"
+    r"|(?<=[\w)$}])[\s,]\s*+(?:I(?:'m|\s{1,9}(?:think|hope|believe|guess|am))\b|QED\b"
     r"|[-–—→⇒]{1,3}>?\s{1,9}(?=[A-Za-z]{3})(?!(?:sin|cos|tan|log|exp|sqrt|max|min|arc)\b)"
-    r"|\((?:(?:since|because|as|see|from|by|rounded|i\.e|e\.g)\b"
+    r"|\((?:(?:since|because|as|see|from|by|rounded|e\.g|and not|not|or)\b"
     r"|(?!base|mod|incorrect|wrong|not\b)[a-z]{3,}(?:[- ][a-z]+){0,6}\)(?<!(?:lion|sand|cent)\)))"
     r"|\[[0-9]{1,2}\]|\$?\\(?:blacksquare|square|checkmark|qed|Box)\b"
     r"|(?:remains?|left|in total|altogether|overall|and (?:we|this|that|so|it|I))\b)"

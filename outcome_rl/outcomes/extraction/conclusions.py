@@ -3,8 +3,8 @@
 import re
 
 from outcome_rl.outcomes.extraction.announcements import CALCULATION, CONCLUSION
-from outcome_rl.outcomes.extraction.answer import DIGIT, answer_at, sentence_ends
-from outcome_rl.outcomes.extraction.statement import QUANTITY, UNSETTLED, changed_behind, head
+from outcome_rl.outcomes.extraction.answer import DIGIT, answer_at, bare, sentence_ends
+from outcome_rl.outcomes.extraction.statement import QUANTITY, UNSETTLED, changed_behind, head, said
 from outcome_rl.outcomes.outcome import Outcome
 
 # `The area is 21 square units.`, `The sum of the numbers is 12.`: a value, and at most a unit behind it.
@@ -43,14 +43,20 @@ def conclusion(text: str, seen: str, of_reasoning: bool = False) -> Outcome | No
     return span and answer_at(seen, *span, "conclusion")
 
 
-# A later statement that takes an answer back: `Wait, I made a mistake. The correct value is 15.`
+# A later sentence that takes an answer back: `Wait, I made a mistake. The correct value is 15.`
 _TAKES_BACK = re.compile(
-    r"(?i)(?:(?<=[.!?\n])|\A)[\s}`\"']{0,9}+(?:oh[,!]? )?(?:wait|no[,.!]|hmm|oops|sorry|apolog|correction|correcting"
-    r"|actually|on second thought|scratch that|let me (?:correct|fix)"
-    r"|(?:but )?I (?:made|see|was|have made)[^.\n]{0,30}\b(?:mistake|error|wrong))"
+    r"(?i)(?:(?<=[.!?\n])|\A)[\s}`\"'*]{0,9}+(?:(?:oh|but|no|hmm|ah|okay|well|however|actually"
+    r"|upon [a-z-]{2,12})[,.!]?\s){0,2}"
+    r"(?:(?:wait|hold on|hmm|oops|sorry|scratch|strike|edit|correction|correcting|actually|on second thought"
+    r"|my mistake)\b|no[,.!]|(?:I )?apolog"
+    r"|let me (?:correct|fix|redo|re-?)|(?:I|we|there|that|this)\b(?![^.\n]{0,40}\bcommon\b)[^.\n]{0,40}\b(?:mistake"
+    r"|error|wrong|incorrect|not right|mis[a-z]{3,10}ed"
+    r"|misread|forgot|correct myself))"
 )
 _NEW_VALUE = re.compile(
-    r"(?i)(?=[^.!?\n:]{0,60}[A-Za-z\u3040-\u9fff]{2})[^.!?\n:]{0,60}(?:(?<![a-z])(?:is|are|be|equals?|to|[=:]))\s{1,3}(?=\S)"
+    r"(?i)(?=[^!?\n]{0,60}[A-Za-z\u3040-\u9fff])[^!?\n]{0,60}?(?:(?<![a-z])(?:is|are|be|equals?|to|gives?|makes?"
+    r"|leaves?|gets?|obtain|[=:]))\s{1,3}"
+    r"(?=\S)"
 )
 
 
@@ -61,13 +67,10 @@ def corrected(text: str, start: int) -> Outcome | None:
         return None
     starts, end = _last_line(text)
     at = max(starts[-1], takes_back.end())
-    if text[takes_back.end() : takes_back.end() + 1] == ":":
-        at += 1
-    if UNSETTLED.search(text, at, end) or text[end - 1] == "?" or not 0 < end - at <= _MAX_CONCLUSION:
-        return None
-    value = _NEW_VALUE.match(text, at, end)
-    span = head(text, at, end) if value else None
-    return span and answer_at(text, *span, "conclusion")
+    at += len(text[at:end]) - len(text[at:end].lstrip(" ,:.!"))
+    value = _NEW_VALUE.match(text, at, end) if 0 < end - at <= _MAX_CONCLUSION and text[end - 1] != "?" else None
+    answer = value and said(text[:end], value.end())
+    return answer._replace(source="conclusion") if answer and bare(answer.text) else None
 
 
 def _last_line(text: str) -> tuple[list[int], int]:

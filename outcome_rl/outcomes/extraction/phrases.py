@@ -5,23 +5,31 @@ from collections.abc import Iterator
 from itertools import islice
 
 from outcome_rl.outcomes.extraction import announcements as words
-from outcome_rl.outcomes.extraction.answer import DIGIT, answer_at, bare, last_match
+from outcome_rl.outcomes.extraction.answer import DIGIT, answer_at, bare, last_match, moved
 from outcome_rl.outcomes.extraction.statement import changed_behind, said
 from outcome_rl.outcomes.outcome import Outcome
 
-_CHECKED = "correct|right|verified|confirmed|valid|reasonable"
+_CHECKED = "correct|right|verified|confirmed|valid|reasonable|wrong|incorrect"
 # `not 7`, `not correct`, `wrong`; words that an answer may be, `not possible`, stay one.
-_TAKEN_BACK = re.compile(rf"(?i)not\s+(?:(?:equal to\s+)?[-+(]?[0-9$\\]|(?:what|{_CHECKED})\b)|(?:wrong|incorrect)\b")
-# `not 5, it is 7`, `not 5 but 7`
-_INSTEAD = re.compile(r"(?i)not\s[^.!?\n,;]{1,30}(?:[,;]\s(?:it|that) is|,?\sbut)\s(?=[-−(]?[0-9$\\]|[A-J]\b)")
+_TAKEN_BACK = re.compile(rf"(?i)not\s+(?:(?:equal to\s+)?(?:[-+(]?[0-9$\\]|(?-i:[A-J]\b))|(?:what|{_CHECKED})\b)")
 # It says nothing new, or continues in words ("the answer is consistent with the problem statement"). More than three
 # words without a digit are a list of words, if they stand in brackets, between commas, or hold no word of grammar.
-# `The answer is not 5, it is 7.`, `not 5 but 7`
-_INSTEAD = re.compile(r"(?i)not\s[^.!?\n,;]{1,30}(?:[,;]\s(?:it|that) is|,?\sbut)\s(?=[-−(]?[0-9$\\]|[A-J]\b)")
+# `cannot be`, `isn't`: the link denies its value.
+_DENIED = re.compile(r"(?i)(?:n't|not)(?: also)?(?: be)?[\s:,]*+\Z")
+# `not 5, it is 7`, `not 5 but 7`, `(cannot be) 5. So it must be 7`
+_INSTEAD = re.compile(
+    r"(?i)(?:\$[^$\n]{1,60}\$|\\\([^\n]{1,60}?\\\)|[^.!?\n,;]|[.,](?=[0-9])){1,40}?"
+    r"(?:\s{0,3}[.,;—–-]\s{1,3}(?:(?:but|so|and|rather|instead|actually)\s)?(?:it|that)(?:'s|\s(?:is|(?:must|has to"
+    r"|should|would|will) be))"
+    r"|,?\s(?:but|it's)(?:\srather)?)\s(?=\S)"
+)
+_FALSE = ("wrong", "incorrect")
 _CHECK = re.compile(rf"(?i){_CHECKED}")
 _PROSE = re.compile(rf"(?is)(?:{_CHECKED}|not|null|none given|.{{101,}})")
+_ALL_OF = re.compile(r"(?i)(?:none|all|both|neither|some|any) of (?:the|these|them)(?: [a-z]{1,20})?\Z")
 _GRAMMAR = re.compile(
-    r"(?i)\b(?:the|an?|is|are|was|were|be|been|of|to|in|on|at|with|that|this|it|we|you|they|he|she|by|as|from|has|have|had|will"
+    r"(?i)\b(?:the|an?|is|are|was|were|be|been|of|to|in|on|at|with|that|this|it|we|you|they|he|she|by|as|from|has"
+    r"|have|had|will"
     r"|would|can|could|not|so|which|who|because|if|there|for|but|does|do|did)\b"
 )
 _WORD = re.compile(r"(?<!\S)\S{0,9}[^\W\d_]{2}\S*+")
@@ -32,6 +40,8 @@ def _is_prose(answer: str) -> bool:
     """Whether an answer says nothing new, or is a sentence without a number."""
     if _PROSE.fullmatch(answer):
         return True
+    if _ALL_OF.match(answer):
+        return False
     if len(_WORD.findall(answer)) < 4 or re.search("[0-9]", answer):
         return False
     is_list = _WORD_LIST.fullmatch(answer) or (answer.isascii() and "\\" not in answer)
@@ -48,15 +58,19 @@ def phrase(text: str) -> Outcome | None:
     for start, end, is_english in islice(_announced(text), 4):  # each costs a search for its end
         if end:  # `C is the answer`
             return answer_at(text, start, end, "phrase")
-        if _TAKEN_BACK.match(text, start):
+        if _TAKEN_BACK.match(text, start) or _DENIED.search(text, max(0, start - 20), start):
             instead = _INSTEAD.match(text, start)
             return said(text, instead.end(), is_english) if instead else None
         if (answer := said(text, start, is_english)) and not _is_prose(answer.text):
             return answer
-        checked = checked or (answer if answer and _CHECK.fullmatch(answer.text) else None)
-    else:
-        return None if checked and DIGIT.search(text, 0, checked.start) else checked  # `So the argument is valid.`
-    return None
+        if answer and _CHECK.fullmatch(answer.text):
+            if checked and checked.text != answer.text:
+                return None  # `The answer is correct. The answer is wrong.`
+            if text[:start].rstrip().endswith(":") or not DIGIT.search(text, 0, start):
+                checked = checked or answer  # `So the argument is valid.`
+            elif answer.text.lower() in _FALSE:
+                return None
+    return checked
 
 
 def result(text: str) -> Outcome | None:
@@ -87,7 +101,7 @@ def _announced(text: str) -> Iterator[tuple[int, int, bool]]:
             yield match.end(), 0, language.is_english
             continue
         before = words.BEFORE.search(text, max(0, at - 99), at)
-        if before and (before["choice"] or before["chosen"] or language.subject.match(text, at)):
+        if before and (before["choice"] or language.subject.match(text, at)):
             yield *before.span(before.lastindex or 0), language.is_english
 
 
@@ -120,15 +134,28 @@ def hash_mark(text: str) -> Outcome | None:
     )
 
 
+_OPTION = r"(?:[(\[][A-J][)\]]|[A-J][.:)])[ \t]++(?!(?:is|are|was|were|we|let)\b|[^\n]{0,300}\b[A-J][).:])[^\n]{1,300}"
 _ALONE = re.compile(
     r"[-−]?(?:[$€£]?\.?[0-9][0-9,]{0,40}(?:\.[0-9]+)?(?:/[0-9]+)?%?|\\[dt]?frac\{[0-9]+\}\{[0-9]+\})|\(?[A-J]\)?"
+    r"|\[[A-J]\]"
     r"|\$[^$\n]++\$|\\\([^\n]{1,300}\\\)|[A-Za-z](?:_[0-9A-Za-z])?[ \t]*=[ \t]*[-−]?[0-9]+(?:\.[0-9]+)?(?:/[0-9]+)?"
-    r"|(?:\([A-J]\)|[A-J][.:)])[ \t]++(?![^\n]{0,80}(?:\b[A-J]\b|\b(?:is|are|was|were|we|let|said)\b))[^\n]{1,60}"
+    rf"|{_OPTION}"
 )
+# `... is:`, and an option below.
+_LAST_OPTION = re.compile(rf":\s*+\n\s*+({_OPTION}|\(?[A-J]\)?)\.?\Z")
+_ELEMENT = re.compile(r"\s*+<([A-Za-z][\w:-]{0,30})>([^<\n]{1,100})</\1>\s*+\Z")
 
 
 def alone(text: str) -> Outcome | None:
-    """Read a number, a formula between its signs, `x = 2`, or a choice with or without its text, that is all."""
+    """Read a number, a formula between its signs, `x = 2`, or a choice with or without its text, that is all.
+
+    An element of XML at the end, or an option below a colon, is read too.
+    """
+    if element := _ELEMENT.match(text, text.rfind("\n") + 1):
+        answer = bare(text[: element.end(2)][element.start(2) :])
+        return answer and moved(answer, element.start(2))
     whole = text.strip().removesuffix(".")
-    answer = said(text, text.index(whole)) if _ALONE.fullmatch(whole) else None
+    last = _LAST_OPTION.search(text, max(0, len(text) - 400))
+    start = last.start(1) if last else text.index(whole) if _ALONE.fullmatch(whole) else None
+    answer = None if start is None else said(text, start)
     return answer and answer._replace(source="line")

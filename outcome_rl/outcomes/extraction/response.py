@@ -83,7 +83,7 @@ def _read(text: str, start: int, end: int, thought: int) -> Outcome | None:
     """Return the answer of a part of a text; behind the reasoning it may be all of it."""
     part = text[start:end].rstrip()
     answer = next(filter(None, _answers(part, is_final=0 < thought == start)), None)
-    if answer and answer.source not in ("boxed", "tag", "conclusion"):
+    if answer and answer.source != "conclusion":
         answer = corrected(view(part), answer.end) or answer
     return answer and moved(answer, start)
 

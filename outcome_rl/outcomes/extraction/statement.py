@@ -87,6 +87,13 @@ _QUOTED = re.compile(
 _VERDICT = re.compile(r"(?i)(yes|no|true|false)(?=[,;]\s|\s+[-–—]\s)")  # and an explanation
 _BRACKETS = re.compile(r"([][(){}<>](?: ?[][(){}<>]){1,60})(?=[.\s]*+(?:\n|\Z))")  # of a task that closes them
 _FORMS = (_BRACKETS, _FORMULAS, FORMULA, _QUOTED, _VERDICT)
+# A value behind a key of JSON: a string, also one in a list or an object of one, a number, or a list.
+_KEY = re.compile(r"[\"']\s{0,9}:\s{0,9}\Z")
+_FIELD = re.compile(
+    r"(?:\[\s{0,9}(?=[\\\"'])|\{\s{0,9}\\?[\"'][^\"'\n]{1,30}\\?[\"']\s{0,9}:\s{0,9})?"
+    r"(?:(\\{0,3}[\"'])(.{0,999}?)\1|(\[[^\]\n]{0,999}\]|[^\s,{}\"'\\\[][^,{}\n]{0,99}?))(?=\s{0,99}(?:[\]},;]|\n|\Z))"
+)
+_ENDS_STRING = re.compile(r"\\{0,3}[\"']\s{0,99}(?:[,}\]]|\Z)")
 # `1. 12` above `2. 13`: both are the answer.
 _NUMBERED = re.compile(r"(?s)1[.)]\s[^\n]{1,200}\n\s*+2[.)]\s.{1,600}?(?=\n\s{0,9}\n|\Z)")
 _BULLET = re.compile(r"[-–•*]\s++(?=[A-Z])")
@@ -99,9 +106,14 @@ def said(text: str, start: int, is_english: bool = True) -> Outcome | None:
 
     In other languages than English the nouns behind a number stay.
     """
+    if _KEY.search(text, max(0, start - 20), start) and (field := _FIELD.match(text, start)):
+        at, end = field.span(field.lastindex or 0)
+        if field[1]:
+            return said(text[:end], at + len(text[at:end]) - len(text[at:end].lstrip("\\\"' "))) if at < end else None
+        return answer_at(text, at, end, "phrase")
     if bullet := _BULLET.match(text, start):
         start = bullet.end()
-    if lead := words.HEAD.match(text, start) or words.HEDGE.match(text, start):
+    if lead := words.HEAD.match(text, start):
         start = lead.end()
     if numbered := _NUMBERED.match(text, start):
         return answer_at(text, *numbered.span(), "phrase")
@@ -111,8 +123,8 @@ def said(text: str, start: int, is_english: bool = True) -> Outcome | None:
         return None
     stop = next(sentence_ends(text, start, len(text)), None)
     end = len(text) if stop is None else stop.start()
-    if remark := words.REMARK.search(text, start, end):
-        end = remark.start()
+    ends = (words.REMARK,) if text.startswith(("[", "{", "(", '"', "'"), start) else (words.REMARK, _ENDS_STRING)
+    end = min((found.start() for mark in ends if (found := mark.search(text, start, end))), default=end)
     if label := label_of_choice(text[start : min(end, start + _MAX_STATEMENT)]):
         return answer_at(text, start + label[0], start + label[1], "phrase")
     is_read = is_english or _CLAUSE.match(text, start, end)
