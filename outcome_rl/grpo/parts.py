@@ -21,11 +21,11 @@ from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.plan import Plan, digest, versions
 from outcome_rl.grpo.rollout.collector import Collector
 from outcome_rl.grpo.rollout.engine import RolloutEngine, open_engine
-from outcome_rl.grpo.run.checkpoint import CHECKPOINTS, check_same_run, find_run, mark_best, write_checkpoint
+from outcome_rl.grpo.run.checkpoint import CHECKPOINTS, check_same_run, latest_checkpoint, mark_best, write_checkpoint
 from outcome_rl.grpo.run.evaluation import MACRO_VALIDATION, best_steps, watched_set
-from outcome_rl.grpo.run.open_explorer import load_explorer, new_explorer
+from outcome_rl.grpo.run.open_explorer import open_explorer
 from outcome_rl.grpo.run.run_lock import only_run_in
-from outcome_rl.grpo.run.run_log import Counted, RunLog, set_aside
+from outcome_rl.grpo.run.run_log import Counted, RunLog, has_rows, set_aside
 from outcome_rl.grpo.run.tracking import open_trackers
 from outcome_rl.grpo.update.updater import Updater
 from outcome_rl_kernels.settings import nested
@@ -108,7 +108,7 @@ def open_parts(plan: Plan, announce: Callable[[str], None] = lambda phase: None)
         resources.callback(plan.close)
         resources.enter_context(distributed.process_group(config.model.device))
         distributed.check_same(plan.facts)
-        has_rows = distributed.on_rank_zero(lambda: _claim(plan, resources))
+        holds_rows = distributed.on_rank_zero(lambda: _claim(plan, resources))
 
         announce(f"loading the model {config.model.path}")
         policy = _load_policy(plan)
@@ -125,22 +125,20 @@ def open_parts(plan: Plan, announce: Callable[[str], None] = lambda phase: None)
             device=config.model.device,
         )
         state = RunState(**plan.saved.get("run", {}))
-        if plan.checkpoint is None:
-            explorer = new_explorer(
-                config.exploration, config.model.device, config.trainer.initial_exploration, plan.train_set
-            )
-        else:
+        counts: str | Path = config.trainer.initial_exploration
+        if plan.checkpoint is not None:
             check_same_run(plan.saved["start"], start, plan.checkpoint)
             _warn_of_other_versions(plan.checkpoint, plan.saved["made with"])
-            explorer = load_explorer(config.exploration, config.model.device, plan.checkpoint / "exploration")
+            counts = plan.checkpoint / "exploration"
             policy.load_weights(plan.checkpoint / "model")
             updater.load_state_dict(torch.load(plan.checkpoint / "optimizer.pt", "cpu", weights_only=True))
+        explorer = open_explorer(config.exploration, config.model.device, counts, plan.train_set)
         resources.callback(explorer.close)
-        log = _open_log(config, state.step, plan.saved.get("log"), is_abandoned=has_rows and plan.checkpoint is None)
+        log = _open_log(config, state.step, plan.saved.get("log"), is_abandoned=holds_rows and plan.checkpoint is None)
         resources.callback(log.close)
 
         announce(f"starting the rollout engine {config.rollout.engine}")
-        engine = resources.enter_context(closing(open_engine(policy, config)))
+        engine = resources.enter_context(closing(open_engine(plan.engine, policy, config)))
         collector = Collector(
             config.rollout,
             config.algorithm,
@@ -160,10 +158,9 @@ def _claim(plan: Plan, resources: ExitStack) -> bool:
     """Lock the folder of the run until it ends; return whether it holds rows."""
     resources.enter_context(only_run_in(plan.config.run_dir))
     remove_unfinished(plan.config.run_dir / CHECKPOINTS)
-    checkpoint, has_rows = find_run(plan.config.run_dir)
-    if checkpoint != plan.checkpoint:
+    if latest_checkpoint(plan.config.run_dir / CHECKPOINTS) != plan.checkpoint:
         raise ValueError(f"another process has trained in {plan.config.run_dir} meanwhile: give the command again")
-    return has_rows
+    return has_rows(plan.config.run_dir)
 
 
 def _load_policy(plan: Plan) -> Policy:

@@ -9,6 +9,7 @@ import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,10 @@ from outcome_rl.grpo.data.prompts import tokenize
 from outcome_rl.grpo.data.reward import RewardFunction
 from outcome_rl.grpo.model.dtype import with_dtype
 from outcome_rl.grpo.model.source import check_context, load_shape, load_tokenizer
-from outcome_rl.grpo.rollout.engine import check_engine
-from outcome_rl.grpo.run.checkpoint import check_same_run, find_run, read_state
+from outcome_rl.grpo.rollout.engine import RolloutEngine, check_engine
+from outcome_rl.grpo.run.checkpoint import CHECKPOINTS, check_same_run, latest_checkpoint, read_state
 from outcome_rl.grpo.run.evaluation import EvaluationPlan
-from outcome_rl.grpo.run.open_explorer import new_explorer
+from outcome_rl.grpo.run.open_explorer import check_counts, open_explorer
 from outcome_rl.grpo.run.tracking import check_loggers
 from outcome_rl.grpo.types import ProblemSet
 from outcome_rl.outcomes.kinds import OutcomeKind
@@ -44,6 +45,7 @@ class Plan:
     """
 
     config: TrainConfig
+    engine: type[RolloutEngine]
     reward: RewardFunction | None
     tokenizer: Any
     train_set: ProblemSet
@@ -82,31 +84,36 @@ def plan(config: TrainConfig, announce: Callable[[str], None] = lambda phase: No
     """
     data, trainer = config.data, config.trainer
     distributed.check(config.model.device, data.train_batch_size)
-    check_engine(config)
+    engine = check_engine(config)
     check_loggers(trainer.logger)
     _check_writable(config.run_dir)
-    checkpoint, _ = find_run(config.run_dir)
+    checkpoint = latest_checkpoint(config.run_dir / CHECKPOINTS)
     saved = {} if checkpoint is None else read_state(checkpoint, "" if distributed.is_rank_zero() else "state.json")
     config = replace(config, model=with_dtype(config.model, saved.get("identity", {}).get("model.dtype")))
     tokenizer, shape = load_tokenizer(config.model), load_shape(config.model)
 
+    def read_set(sources: Sequence[str], *, training: bool) -> ProblemSet:
+        problems = load_problems(sources, data, training=training, needs_answers=config.needs_answers)
+        return tokenize(problems, tokenizer, data)
+
     announce(f"reading {', '.join(data.train_files)}")
-    problems = load_problems(data.train_files, data, needs_answers=config.needs_answers)
-    train_set = tokenize(problems, tokenizer, data)
+    train_set = read_set(data.train_files, training=True)
     order = BatchOrder(len(train_set.problems), data.train_batch_size, trainer.seed)
     total_steps = config.total_steps(order.steps_per_epoch)
-    evaluations = EvaluationPlan(data, trainer.test_freq, tokenizer, needs_answers=config.needs_answers)
+    evaluations = EvaluationPlan(partial(read_set, training=False), data, trainer.test_freq)
     check_context(shape, evaluations.longest_prompt(train_set), data.max_response_length)
 
     with config.exploration.matcher() as kind:
         identity = config.identity | _contents(train_set, evaluations) | {"outcome rule": outcome_rule(kind, saved)}
-    if checkpoint is None and trainer.initial_exploration:  # read again by the run, in which the processes share it
-        new_explorer(config.exploration, config.model.device, trainer.initial_exploration, train_set).close()
+    if checkpoint is None and (folder := trainer.initial_exploration):
+        with open_explorer(config.exploration, config.model.device, folder, train_set) as explorer:
+            check_counts(explorer, folder, train_set)
     if checkpoint is not None:
         check_same_run(saved["identity"], identity, checkpoint)
         _check_length(saved["run"]["step"], total_steps, checkpoint)
     return Plan(
         config=config,
+        engine=engine,
         reward=RewardFunction(config.reward) if config.reward.function else None,
         tokenizer=tokenizer,
         train_set=train_set,

@@ -142,7 +142,7 @@ def open_sampler(
     record = out / "settings.json"
     recorded = json.loads(read_state_file(record)) if record.exists() else None
     config = replace(config, model=with_dtype(config.model, (recorded or {}).get("model.dtype")))
-    check_engine(config, trains=False)
+    chosen = check_engine(config, trains=False)
     sets = [load_problems(group, config.data, training=False, needs_answers=config.needs_answers) for group in groups]
     names = [file_name(dataset) for dataset in sets]
     if len(set(names)) < len(names):
@@ -158,7 +158,7 @@ def open_sampler(
             check_same_run(recorded, identity, out, "choose another --out")
         config = replace(config, model=loaded)
         sets = [tokenize(dataset, policy.tokenizer, config.data) for dataset in sets]
-        with closing(open_engine(policy, config)) as engine:
+        with closing(open_engine(chosen, policy, config)) as engine:
             if recorded is None:
                 write_json(record, identity)
             yield Sampler(engine, config, with_text=with_text), sets

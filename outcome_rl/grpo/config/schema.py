@@ -412,6 +412,14 @@ class TrainerConfig:
         _check_set("trainer.experiment_name", self.experiment_name, "a name for the run's folder")
         if "/" in self.experiment_name or self.experiment_name in (".", ".."):
             raise ValueError(f"trainer.experiment_name must be a folder name; got {self.experiment_name!r}")
+        place = f"{self.default_local_dir}/{self.experiment_name}"
+        try:
+            place.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                "trainer.default_local_dir and trainer.experiment_name must name a folder in UTF-8, or no library "
+                f"writes weights there; got {place!r}. Choose another folder"
+            ) from error
 
 
 @dataclass(frozen=True)
@@ -444,7 +452,7 @@ class TrainConfig:
                 "rollout.top_k keep a part of it, over which the loss is cheap already. Leave out actor.sample_below"
             )
         try:
-            check_group_size(self.exploration.rule().estimator, self.rollout.n)
+            check_group_size(self.exploration.estimator, self.rollout.n)
         except ValueError as error:
             raise ValueError(f"exploration.adv_estimator with rollout.n={self.rollout.n}: {error}") from error
         if self.exploration.matcher().reads == "keys":

@@ -124,14 +124,13 @@ def check_engine(config: TrainConfig, *, trains: bool = True) -> type[RolloutEng
     return engine
 
 
-def open_engine(policy: Policy, config: TrainConfig) -> "CheckedEngine":
-    """Start the engine that `rollout.engine` names, an engine for each process, and check what it returns.
+def open_engine(engine: type[RolloutEngine], policy: Policy, config: TrainConfig) -> "CheckedEngine":
+    """Start an engine for each process, and check what it returns.
 
     Raises:
         ValueError: it refuses the model or the settings.
     """
-    engine = engine_class(config.rollout.engine).open(policy, config)
-    return CheckedEngine(engine, policy.end_token_ids)
+    return CheckedEngine(engine.open(policy, config), policy.end_token_ids)
 
 
 class CheckedEngine(RolloutEngine):

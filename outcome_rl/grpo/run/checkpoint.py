@@ -26,7 +26,7 @@ from outcome_rl.files.atomic import (
     write_json,
 )
 from outcome_rl.grpo.config.load import default_values
-from outcome_rl.grpo.run.run_log import Counted, has_rows
+from outcome_rl.grpo.run.run_log import Counted
 from outcome_rl_kernels.settings import check_types
 
 _State = TypedDict(
@@ -84,22 +84,6 @@ def mark_best(root: Path, best: Mapping[str, tuple[int, float]]) -> None:
     }
     if entries or (root / "best.json").exists():
         write_json(root / "best.json", entries)
-
-
-def find_run(run_dir: Path) -> tuple[Path | None, bool]:
-    """Return the newest checkpoint in a run's folder, None if there is none, and whether there are rows.
-
-    Raises:
-        ValueError: no checkpoint could be written, because the name of the folder is not UTF-8.
-    """
-    try:
-        str(run_dir).encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(
-            f"trainer.default_local_dir and trainer.experiment_name must name a folder in UTF-8, or no library writes "
-            f"weights there; got {str(run_dir)!r}. Choose another folder"
-        ) from error
-    return latest_checkpoint(run_dir / CHECKPOINTS), has_rows(run_dir)
 
 
 def latest_checkpoint(root: Path) -> Path | None:

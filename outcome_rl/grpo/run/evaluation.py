@@ -1,14 +1,13 @@
 """Evaluation of a policy: schedule, sampling and summary; averages over data sets, and the best step."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, TypeVar
 
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import DataConfig, SamplingConfig
-from outcome_rl.grpo.data.problems import load_problems, set_name
-from outcome_rl.grpo.data.prompts import tokenize
+from outcome_rl.grpo.data.problems import set_name
 from outcome_rl.grpo.rollout.engine import RolloutEngine
 from outcome_rl.grpo.types import ProblemSet
 from outcome_rl.metrics import macro_average, summarise, validation_metrics
@@ -31,8 +30,8 @@ class EvaluationPlan:
         validation, test: one set for each source, so that each has its own metrics.
     """
 
-    def __init__(self, data: DataConfig, test_freq: int, tokenizer: Any, *, needs_answers: bool) -> None:
-        """Read the sets.
+    def __init__(self, read_set: Callable[[Sequence[str]], ProblemSet], data: DataConfig, test_freq: int) -> None:
+        """Read the sets, each by a call with its sources.
 
         Raises:
             FileNotFoundError, ValueError: bad data, or two different sources with the same name in the run's files.
@@ -43,8 +42,7 @@ class EvaluationPlan:
         def read(sources: Sequence[str]) -> list[ProblemSet]:
             sets: dict[str, ProblemSet] = {}
             for source in dict.fromkeys(sources):
-                problems = load_problems([source], data, training=False, needs_answers=needs_answers)
-                dataset = tokenize(problems, tokenizer, data)
+                dataset = read_set([source])
                 known = sets[dataset.name] = self._by_name.setdefault(dataset.name, dataset)
                 if known.fingerprint != dataset.fingerprint:
                     raise ValueError(

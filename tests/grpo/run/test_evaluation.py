@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
+from outcome_rl.grpo.data.problems import load_problems
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.run.evaluation import EvaluationPlan, best_steps, evaluate, watched_set
 from outcome_rl.grpo.types import Problem, ProblemSet, Rollout
@@ -90,7 +91,7 @@ Plan = Callable[..., EvaluationPlan]
 
 
 @pytest.fixture
-def plan(small_config: Callable[..., TrainConfig], shared_policy: Policy, tmp_path: Path) -> Plan:
+def plan(small_config: Callable[..., TrainConfig], tmp_path: Path) -> Plan:
     """Make a plan over files of one problem each, given by their names."""
     for name in "abc":
         (tmp_path / f"{name}.jsonl").write_text(f'{{"id": "{name}", "problem": "D01 1 @ 1 =>", "answer": "2"}}\n')
@@ -104,7 +105,7 @@ def plan(small_config: Callable[..., TrainConfig], shared_policy: Policy, tmp_pa
             )
         ]
         data = small_config(tmp_path, *files).data
-        return EvaluationPlan(data, freq, shared_policy.tokenizer, needs_answers=True)
+        return EvaluationPlan(lambda sources: load_problems(sources, data), data, freq)
 
     return of
 
