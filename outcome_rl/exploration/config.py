@@ -9,7 +9,6 @@ from outcome_rl.outcomes.matcher import OutcomeMatcher
 from outcome_rl.user_functions import load_function
 from outcome_rl_kernels import GroupRule
 from outcome_rl_kernels.advantages.estimators import Need
-from outcome_rl_kernels.advantages.groups import Scale
 from outcome_rl_kernels.advantages.methods import parse
 from outcome_rl_kernels.checks import did_you_mean
 from outcome_rl_kernels.loss.types import AnswerMaskMode
@@ -18,7 +17,7 @@ from outcome_rl_kernels.settings import setting
 
 @dataclass(frozen=True)
 class ExplorationConfig(GroupRule):
-    """Settings of outcome-based exploration, the same in every training stack; a `GroupRule` with its inputs.
+    """Settings of outcome-based exploration, the same in every training stack: a `GroupRule`, and what it reads.
 
     Raises:
         TypeError, ValueError: a setting has the wrong type, or is outside its range.
@@ -99,10 +98,6 @@ class ExplorationConfig(GroupRule):
                 hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
                 raise ValueError(f"{origin}: unknown setting {name!r}{hint}")
         return cls(**settings)
-
-    def rule(self, scale: Scale = "std") -> GroupRule:
-        """Return the settings that `group_advantages` takes."""
-        return GroupRule(**{one.name: getattr(self, one.name) for one in fields(GroupRule)} | {"scale": scale})
 
     @property
     def method(self) -> str:

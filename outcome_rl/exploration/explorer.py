@@ -4,6 +4,7 @@ import os
 import threading
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -114,7 +115,7 @@ class Explorer:
         golds: Sequence[str] | None = None,
         rewards: Tensor | Sequence[float] | None = None,
         *,
-        scale: Scale = "std",
+        scale: Scale | None = None,
         **columns: Any,
     ) -> Scored:
         """Classify N responses, compute their advantages and bonuses, and count them.
@@ -127,7 +128,8 @@ class Explorer:
         Args:
             question_ids, responses, golds, rewards: columns of a `Batch`, or a `Batch` in place of the first.
                 `adv_estimator="majority"` reads neither rewards nor golds.
-            scale: "std", or "none" to leave out the division of `grpo` by the standard deviation (Dr. GRPO).
+            scale: "std", or "none" to leave out the division of `grpo` by the standard deviation (Dr. GRPO); None takes
+                the settings'.
             **columns: further columns of a `Batch`.
 
         Returns:
@@ -139,7 +141,7 @@ class Explorer:
                 it; an outcome function fails on all responses of its first batch; or a bonus or advantage is not
                 finite. Nothing is then counted.
         """
-        rule = self.config.rule(scale)
+        config = self.config if scale is None else replace(self.config, scale=scale)
         with self._lock:
             reading = self._read(question_ids, responses, golds, rewards, **columns)
             goes_on = self.batches > 0 and reading.rewards is not None  # a reward that is not 0 or 1 ends no run
@@ -149,7 +151,7 @@ class Explorer:
                     "a bonus with zero_when_all_correct=false",
                     rewarded=reading.rewards is not None,
                 )
-            questions_N, scored = score_batch(reading, self.config, rule, self.counts, self.batches)
+            questions_N, scored = score_batch(reading, config, self.counts, self.batches)
             self._warn(reading)
             self._count([questions_N, scored.keys, scored.correct], reading)
             self.batches += 1

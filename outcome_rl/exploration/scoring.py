@@ -15,21 +15,20 @@ from outcome_rl.exploration.reading import Reading
 from outcome_rl.exploration.scored import Scored, move
 from outcome_rl.outcomes.functions import has_nan
 from outcome_rl.user_functions import plain
-from outcome_rl_kernels import GroupRule, OutcomeCounts, group_advantages
+from outcome_rl_kernels import OutcomeCounts, group_advantages
 from outcome_rl_kernels.advantages.api import check_results
 from outcome_rl_kernels.counts.api import History
 from outcome_rl_kernels.counts.table import Past, Sums
 
 
 def score_batch(
-    reading: Reading, config: ExplorationConfig, rule: GroupRule, counts: OutcomeCounts, batches: int
+    reading: Reading, config: ExplorationConfig, counts: OutcomeCounts, batches: int
 ) -> tuple[Tensor, Scored]:
     """Compute advantages and bonuses of N responses on the device of the counts.
 
     Args:
         reading: the responses.
-        config: settings.
-        rule: the settings of `config`, with the scale of this call.
+        config: settings, with the scale of this call.
         counts: all responses before these.
         batches: number of scored batches before this one, for bonuses that read it.
 
@@ -59,7 +58,7 @@ def score_batch(
             questions_N[rows_Bn[:, 0]],
             keys_N[rows_Bn],
             counts,
-            rule,
+            config,
             correct=correct_N[rows_Bn],
             past=Past(counts_N[rows_Bn], history_3N[:, rows_Bn[:, 0]]),
             batch=batches,
@@ -92,7 +91,7 @@ def score_batch(
         votes_s=reading.votes_s,
         sums=keys_N.new_zeros(len(Sums._fields)),
     )
-    check_results(rule, scored.host.advantages, scored.host.bonuses)  # on a GPU, `group_advantages` does not look
+    check_results(config, scored.host.advantages, scored.host.bonuses)  # on a GPU, `group_advantages` does not look
     return questions_N, scored
 
 

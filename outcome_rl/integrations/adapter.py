@@ -105,7 +105,7 @@ def answer_mask(scored: Scored, tokenizer: Tokenizer, turns: Sequence[Turn], wid
     return mask
 
 
-def score(explorer: Explorer, batch: Batch, *, id_source: str, scale: Scale = "std") -> Scored:
+def score(explorer: Explorer, batch: Batch, *, id_source: str, scale: Scale | None = None) -> Scored:
     """Score and count the batch of a stack; `Batch.correctness` says which responses are correct.
 
     Args:

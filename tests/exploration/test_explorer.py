@@ -132,8 +132,12 @@ def test_rewards_are_the_correct_responses_unless_they_are_given() -> None:
     assert given.correct.tolist() == by_default.correct.tolist()  # a penalty makes nothing wrong
     half = Explorer().score(ids, responses, golds, torch.tensor([1, 0, 0, 0], dtype=torch.bfloat16))
     assert half.metrics == pytest.approx(by_default.metrics, rel=0.01)
-    centred = Explorer(bonus="batch").score(ids, responses, golds, scale="none")
-    assert centred.advantages.tolist() == [0.75, -0.25, -0.25, -0.25]
+    centred = Explorer(bonus="batch", scale="none")
+    for scored in (
+        centred.score(ids, responses, golds),
+        Explorer(bonus="batch").score(ids, responses, golds, scale="none"),
+    ):
+        assert scored.advantages.tolist() == [0.75, -0.25, -0.25, -0.25]
 
 
 @pytest.mark.parametrize("kind", [pd.Series, np.array, iter, tuple], ids=["pandas", "numpy", "iterator", "tuple"])

@@ -226,7 +226,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             )
         if self.correct_threshold != 1.0 and not self.correct_reward:
             raise ValueError(f"correct_threshold={self.correct_threshold} needs correct_reward, whose reward it bounds")
-        check_group_size(self.explorer.config.rule().estimator, self.num_generations)
+        check_group_size(self.explorer.config.estimator, self.num_generations)
         estimator = self.explorer.config.adv_estimator
         outside_groups = self.scale_rewards == "batch" or self.multi_objective_aggregation == "normalize_then_sum"
         if estimator != "grpo" and outside_groups:
