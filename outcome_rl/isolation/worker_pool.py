@@ -96,9 +96,7 @@ class WorkerPool:
                 _kill_all(self.running, self._pid)
                 raise
 
-    def ask(
-        self, tasks: Sequence[Any], deadline: float = float("inf"), timeout_s: float | None = None
-    ) -> list[dict[str, Any]]:
+    def ask(self, tasks: Sequence[Any], deadline: float = float("inf")) -> list[dict[str, Any]]:
         """Return the replies to tasks, which JSON can hold.
 
         A task gets the verdict "timeout" if its worker was killed at the time limit, and "error" if its worker died or
@@ -108,21 +106,17 @@ class WorkerPool:
         Args:
             tasks: N tasks.
             deadline: time after which no task begins.
-            timeout_s: time limit of a task, in seconds; None takes that of the pool.
 
         Raises:
             RuntimeError: if the workers do not start.
         """
         with self._turn():
-            replies = dict(self._answer(tasks, deadline, timeout_s))
+            replies = dict(self._answer(tasks, deadline, self.timeout_s))
         return [replies[i] for i in range(len(tasks))]
 
-    def _answer(
-        self, tasks: Sequence[Any], deadline: float = float("inf"), timeout_s: float | None = None
-    ) -> Iterator[tuple[int, dict[str, Any]]]:
+    def _answer(self, tasks: Sequence[Any], deadline: float, limit_s: float) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the index of every task with its reply, in the order of completion; see `ask`."""
         waiting = deque(enumerate(tasks))
-        limit_s = self.timeout_s if timeout_s is None else timeout_s
         while waiting or any(worker.task is not None for worker in self.running):
             if waiting and time.monotonic() >= deadline:
                 yield from ((i, {"verdict": "cut"}) for i, _ in waiting)
