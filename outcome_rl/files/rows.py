@@ -18,6 +18,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from decimal import Decimal
 from itertools import chain, islice
 from numbers import Integral, Real
 from pathlib import Path
@@ -42,6 +43,7 @@ _WRAPPERS = (
 _USUAL = (*ID_COLUMNS, *ANSWER_COLUMNS, *PROMPT_COLUMNS, "prediction", "response", "output", "completion", "samples")
 _BOM = b"\xef\xbb\xbf"
 _MISSING = object()
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def read_objects(path: str | Path, rows_at: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -140,6 +142,35 @@ def some_names(row: Mapping[str, Any], most: int = 10) -> str:
     return ", ".join(repr(name[:80]) for name in names[:most]) + more if names else "no fields"
 
 
+def field_of_rows(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> tuple[str, ...]:
+    """Return the first of some fields that any row has, one with a value before one of nulls; all if none has one.
+
+    So the rows of a source have one rule, whichever comes first.
+    """
+    for is_there in (lambda value: value is not None and value is not _MISSING, lambda value: value is not _MISSING):
+        for name in names:
+            if any(is_there(find(row, name, _MISSING)) for row in rows):
+                return (name,)
+    return (*names,)
+
+
+def one_origin(origins: Iterable[tuple[str, str]]) -> str:
+    """Return the origin that the ids of all rows have, from the location and the origin of each.
+
+    Raises:
+        ValueError: two rows differ, because only one of them has a `data_source`, say.
+    """
+    first_place, first = "", ""
+    for place, origin in origins:
+        first_place, first = first_place or place, first or origin
+        if origin != first:
+            raise ValueError(
+                f"{place}: the id is from {origin}, and that of {first_place} from {first}. Give all rows a "
+                "data_source, or none"
+            )
+    return first
+
+
 def id_of_row(row: Mapping[str, Any], names: Sequence[str], where: str, fix: str) -> tuple[str, str]:
     """Return the id of a row's question, from the first of some fields that the row has, and its origin in words.
 
@@ -163,18 +194,18 @@ def id_source(name: str | None, *, within_source: bool) -> str:
 def filled_text(value: Any, name: str, role: str, where: str, fix: str = "") -> str:
     """As `as_text`, for a field that must not be empty; the error ends with `fix`."""
     text = as_text(value, name, role, where)
-    if not text:
+    if not text.strip():
         raise ValueError(f"{where}: field {name!r} (the {role}) is empty. Fill it in, or leave out the row{fix}")
     return text
 
 
 def as_text(value: Any, name: str, role: str, where: str) -> str:
-    """Return a value that is text or a number, NumPy's included, as text without surrounding white space.
+    """Return a value that is text or a number, NumPy's and decimal ones included, as text, as it is written.
 
     Raises:
-        ValueError: it is neither, or not finite.
+        ValueError: it is neither, not finite, or holds half of a character.
     """
-    if isinstance(value, bool) or not isinstance(value, str | Real):
+    if isinstance(value, bool) or not isinstance(value, str | Real | Decimal):
         raise ValueError(
             f"{where}: field {name!r} (the {role}) must be text or a number; got {type(value).__name__}. Write it as "
             "text"
@@ -183,7 +214,13 @@ def as_text(value: Any, name: str, role: str, where: str) -> str:
         raise ValueError(
             f"{where}: field {name!r} (the {role}) must be finite; got {value}. Write null if there is none"
         )
-    return str(value).strip()
+    text = str(value)
+    if not text.isascii() and _SURROGATE.search(text):
+        raise ValueError(
+            f"{where}: field {name!r} (the {role}) must not hold half of a character, a lone surrogate. Write the text "
+            "as UTF-8"
+        )
+    return text
 
 
 def _json_values(lines: Iterable[bytes], name: str, rows_at: str = "") -> Iterator[tuple[int, Any]]:
@@ -298,9 +335,12 @@ def _cells(file: BinaryIO, name: str, delimiters: str) -> Iterator[tuple[int, An
     csv.field_size_limit(LINE)
     header = cast(io.BufferedReader, file).peek(1 << 16).split(b"\n")[0]
     delimiter = max(delimiters, key=lambda one: header.count(one.encode()))
-    lines = (line.removeprefix(_BOM).decode("utf-8") for line in bounded_lines(file, name))
+    raw = bounded_lines(file, name)
+    lines = (line.decode("utf-8") for line in chain((line.removeprefix(_BOM) for line in islice(raw, 1)), raw))
     reader = csv.DictReader(lines, delimiter=delimiter, strict=True)
     try:
+        if twice := [one for one, number in Counter(reader.fieldnames or ()).items() if number > 1]:
+            raise ValueError(f"{name}: the header has {twice[0]!r} twice. Rename one of the columns")
         for number, row in enumerate(reader, start=2):  # the header is row 1
             if None in row or None in row.values():
                 raise ValueError(
@@ -363,12 +403,20 @@ def shards_as_one(files: Sequence[Path]) -> dict[str, list[Path]]:
 
 def _parsed(text: bytes, where: str) -> Any:
     try:
-        return json.loads(text.decode("utf-8"))
+        return json.loads(text.decode("utf-8"), object_pairs_hook=_without_repeats)
     except json.JSONDecodeError as error:
         line = f"line {error.lineno}, " if error.lineno > 1 else ""
         raise ValueError(f"{where}: not valid JSON: {error.msg} ({line}column {error.colno}). {_LAYOUT}") from error
     except (ValueError, RecursionError) as error:  # not UTF-8, a number of thousands of digits, deep nesting
         raise ValueError(f"{where}: not readable as JSON: {error}. {_LAYOUT}, in UTF-8") from error
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"an object has the field {name!r} twice; leave one out")
+    return fields
 
 
 def _unzipped(file: BinaryIO, name: str) -> Iterator[bytes]:

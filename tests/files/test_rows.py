@@ -5,6 +5,7 @@ import io
 import json
 import sys
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -95,6 +96,7 @@ def test_blank_lines_count_and_a_carriage_return_is_no_line_break(tmp_path: Path
         (b'{}\n{"a": ', r"row 2: not valid JSON: Expecting value \(column 6\)\. Expected one JSON object per line, or"),
         (b'{}\n"\xff"', r"row 2: not readable as JSON: .*can't decode byte 0xff.*, in UTF-8"),
         (b"{}\n" + b"[" * 200_000, r"row 2: not readable as JSON: "),
+        (b'{"a": [{"b": 1, "b": 2}]}', r"row 1: not readable as JSON: .*'b' twice"),
         (b"{}\n[1]", r"row 2: expected a JSON object; got list\. Expected one JSON object per line"),
         (b"[{},\n{},\n3]", r"row 3: expected a JSON object; got int"),
         (b"[{},\n{}", r"file: not valid JSON: .* \(line 2, column 3\)"),
@@ -154,13 +156,31 @@ FINITE = st.floats(allow_nan=False, allow_infinity=False, width=32)
 NUMPY = st.integers(-(2**63), 2**63 - 1).map(np.int64) | FINITE.map(np.float32)
 
 
-@given(st.text() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | NUMPY)
+NUMBERS = st.integers() | FINITE | NUMPY | st.decimals(allow_nan=False, allow_infinity=False)
+
+
+@given(st.text(st.characters(codec="utf-8")) | NUMBERS)
 @example(10**400)
-def test_text_and_numbers_are_text(value: object) -> None:
-    assert as_text(value, "id", "id", "f") == str(value).strip()
+def test_text_and_numbers_are_text_as_they_are_written(value: object) -> None:
+    assert as_text(value, "id", "id", "f") == str(value)
 
 
-@pytest.mark.parametrize("value", [None, True, np.True_, [], {}, float("nan"), float("inf"), np.float32("nan")])
+OTHERS = [
+    None,
+    True,
+    np.True_,
+    [],
+    {},
+    b"1",
+    date(2024, 7, 26),
+    float("nan"),
+    float("inf"),
+    np.float32("nan"),
+    "\ud800",
+]
+
+
+@pytest.mark.parametrize("value", OTHERS)
 def test_other_values_are_no_text(value: object) -> None:
-    with pytest.raises(ValueError, match=r"f, row 1: field 'id' \(the id\) must be .*\. Write"):
+    with pytest.raises(ValueError, match=r"f, row 1: field 'id' \(the id\) must .*\. Write"):
         as_text(value, "id", "id", "f, row 1")

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 
@@ -16,10 +16,12 @@ from outcome_rl.files.rows import (
     PROMPT_COLUMNS,
     SUFFIXES,
     as_text,
+    field_of_rows,
     filled_text,
     find,
     first_field,
     id_of_row,
+    one_origin,
     read_objects,
 )
 from outcome_rl.grpo.config.schema import DataConfig
@@ -42,15 +44,16 @@ def load_problems(
     Args:
         sources: files, "toy:SPLIT", functions or Hugging Face datasets, see `DataConfig`.
         config: column names.
-        training: False, for validation and test problems, lets rows that lack a column named by `config` use the usual
-            names.
+        training: False, for validation and test problems, lets sources that lack a column named by `config` use the
+            usual names.
         needs_answers: False lets rows lack a gold answer, which is then empty. Otherwise a row with an empty answer is
             left out, with a warning; one without the column is an error.
 
     Raises:
         FileNotFoundError: a file does not exist.
-        ValueError: a row without id, problem or answer (with its number), a conversation that is not a list of messages
-            ending with the user's, one id with two different problems or golds, or no rows at all.
+        ValueError: a row without id, problem or answer (with its number), or with them in other columns than the rest
+            of its source, a conversation that is not a list of messages ending with the user's, one id with two
+            different problems or golds, or no rows at all.
     """
     problems: dict[str, Problem] = {}
     dropped: list[str] = []
@@ -59,12 +62,14 @@ def load_problems(
     id_sources: dict[str, None] = {}
     seen_at: dict[str, str] = {}
     for source in sources:
-        for where, row in _rows(source):
-            problem, id_source = _problem(row, config, where, training, needs_answers)
+        rows = [*_rows(source)]
+        columns = _Columns.of([row for _, row in rows], config, training)
+        id_sources[one_origin((where, columns.id_of(row, where)[1]) for where, row in rows)] = None
+        for where, row in rows:
+            problem = _problem(row, columns, where, needs_answers)
             if needs_answers and not problem.answer:
                 dropped.append(where)
                 continue
-            id_sources[id_source] = None
             known = problems.setdefault(problem.id, problem)
             if known != problem:
                 differs = "answer" if known.answer != problem.answer else "problem"
@@ -80,6 +85,12 @@ def load_problems(
             seen_at.setdefault(problem.id, where)
     if dropped:
         logger.warning("%d problems have an empty answer and are left out: %s", len(dropped), _some(dropped))
+    if len(repeated) > len(other_columns):
+        logger.warning(
+            "%d rows repeat an id with the same problem and answer, and are left out: %s",
+            len(repeated),
+            _some(repeated),
+        )
     if other_columns:
         logger.warning(
             "%d of %d rows that repeat an id are left out though their other columns differ, which a reward or outcome "
@@ -95,7 +106,8 @@ def load_problems(
         _warn_of_split_counts(used)
     contents = [(p.id, p.problem, p.answer, p.messages)[: 4 if p.messages else 3] for p in used]
     digest = hashlib.sha256(json.dumps(contents).encode()).hexdigest()
-    return ProblemSet(name=set_name(sources), problems=used, fingerprint=digest, id_source=" and ".join(id_sources))
+    origins = " and ".join(filter(None, id_sources))
+    return ProblemSet(name=set_name(sources), problems=used, fingerprint=digest, id_source=origins)
 
 
 def _warn_of_split_counts(problems: Sequence[Problem]) -> None:
@@ -144,7 +156,10 @@ def _every_row(source: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     else:
         rows = _hub_rows(source)
     for number, row in enumerate(rows, start=1):
-        yield f"{source}, row {number}", row
+        where = f"{source}, row {number}"
+        if not isinstance(row, Mapping):
+            raise ValueError(f"{where}: expected a mapping from columns to values; got {type(row).__name__}")
+        yield where, dict(row)  # a function may yield one object, changed for every row
 
 
 def _hub_rows(source: str) -> Sequence[Any]:
@@ -165,41 +180,55 @@ def _hub_rows(source: str) -> Sequence[Any]:
     return cast(Sequence[Any], datasets.load_dataset(path, subset or None, split=split))
 
 
-def _problem(
-    row: Mapping[str, Any], config: DataConfig, where: str, training: bool, needs_answers: bool
-) -> tuple[Problem, str]:
-    """Return the problem of a row, and where its id comes from."""
-    prompt_columns = _columns(row, config.prompt_key, PROMPT_COLUMNS, training)
-    name, prompt = first_field(row, prompt_columns, "prompt", where, "Set data.prompt_key to name the column")
+class _Columns(NamedTuple):
+    """The columns of a source: one for each part of a problem, or all that were looked for where no row has one."""
+
+    prompt: Sequence[str]
+    id: Sequence[str]
+    answer: Sequence[str]
+
+    @classmethod
+    def of(cls, rows: Sequence[Mapping[str, Any]], config: DataConfig, training: bool) -> "_Columns":
+        """Choose the columns that the settings name, or else the first usual ones that any row has."""
+
+        def chosen(key: str, usual: Sequence[str]) -> Sequence[str]:
+            is_named = key and (training or any(find(row, key) is not None for row in rows))
+            return (key,) if is_named else field_of_rows(rows, usual)
+
+        return cls(
+            chosen(config.prompt_key, PROMPT_COLUMNS),
+            chosen(config.id_key, ID_COLUMNS),
+            chosen(config.answer_key, ANSWER_COLUMNS),
+        )
+
+    def id_of(self, row: Mapping[str, Any], where: str) -> tuple[str, str]:
+        """Return the id of a row, and where it comes from."""
+        return id_of_row(row, self.id, where, f"{_ONE_COLUMN} data.id_key; the column of the problem's text will do")
+
+
+_ONE_COLUMN = "All rows of a source have a part of the problem in one column, which you may name by"
+
+
+def _problem(row: Mapping[str, Any], columns: _Columns, where: str, needs_answers: bool) -> Problem:
+    name, prompt = first_field(row, columns.prompt, "prompt", where, f"{_ONE_COLUMN} data.prompt_key")
     messages = _messages(prompt, name, where) if isinstance(prompt, list) else ()
-    ids = _columns(row, config.id_key, ID_COLUMNS, training)
-    fix = "Set data.id_key to the name of its column; that of the problem's text will do"
-    question_id, id_source = id_of_row(row, ids, where, fix)
-    problem = Problem(
-        id=question_id,
+    return Problem(
+        id=columns.id_of(row, where)[0],
         problem=filled_text(messages[-1].content if messages else prompt, name, "prompt", where),
-        answer=_answer(row, config, where, training, needs_answers),
+        answer=_answer(row, columns.answer, where, needs_answers),
         messages=messages,
         example=row,
     )
-    return problem, id_source
 
 
-def _answer(row: Mapping[str, Any], config: DataConfig, where: str, training: bool, is_needed: bool) -> str:
+def _answer(row: Mapping[str, Any], columns: Sequence[str], where: str, is_needed: bool) -> str:
     """Return a row's gold answer, "" where it is null or blank, or where none is needed and there is no column."""
-    columns = _columns(row, config.answer_key, ANSWER_COLUMNS, training)
     if not is_needed and all(find(row, column) is None for column in columns):
         return ""
-    fix = "Set data.answer_key to name the column"
-    name, answer = first_field(row, columns, "answer", where, fix, nullable=True)
+    name, answer = first_field(row, columns, "answer", where, f"{_ONE_COLUMN} data.answer_key", nullable=True)
     if answer is None or (isinstance(answer, str) and not answer.strip()):
         return ""
     return as_text(answer, name, "answer", where)
-
-
-def _columns(row: Mapping[str, Any], key: str, usual: Sequence[str], training: bool) -> Sequence[str]:
-    """Return the column that a setting names, or the usual ones."""
-    return (key,) if key and (training or find(row, key) is not None) else usual
 
 
 def _some(places: Sequence[str]) -> str:
@@ -216,6 +245,7 @@ def _messages(prompt: Sequence[Any], name: str, where: str) -> tuple[Message, ..
                 f"{where}: {name}[{number}] must be a message of 'role' and 'content', both text; got "
                 f"{str(given)[:80]!r}. Leave out tools, images and names"
             )
+        as_text(fields["content"], f"{name}[{number}]", "prompt", where)
         messages.append(Message(**fields))
     if not messages or messages[-1].role != "user":
         raise ValueError(

@@ -13,7 +13,6 @@ from outcome_rl.grpo.config.schema import DataConfig
 from outcome_rl.grpo.types import Message, Problem, ProblemSet
 
 logger = logging.getLogger(__name__)
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _CLOCK = {"strftime_now": datetime(2024, 7, 26).strftime}  # Llama's date where a chat template has no clock
 
 
@@ -42,11 +41,6 @@ def tokenize(dataset: ProblemSet, tokenizer: Any, config: DataConfig) -> Problem
 
 
 def _encode(problems: Sequence[Problem], tokenizer: Any, config: DataConfig) -> list[list[int]]:
-    for problem in problems:
-        if not problem.problem.isascii() and _SURROGATE.search(problem.problem):
-            raise ValueError(
-                f"the prompt of {problem.id!r} holds half of a character, a lone surrogate; write the text as UTF-8"
-            )
     has_template = getattr(tokenizer, "chat_template", None) is not None
     if config.apply_chat_template == "true" and not has_template:
         raise ValueError("data.apply_chat_template=true, but the tokenizer has no chat template; use auto or false")

@@ -1,7 +1,10 @@
 """Problems have stable ids or are refused, and batches depend only on seed and step."""
 
+import csv
 import gzip
 import json
+import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from outcome_rl.files.rows import ANSWER_COLUMNS, ID_COLUMNS, PROMPT_COLUMNS
 from outcome_rl.grpo.config.schema import DataConfig
 from outcome_rl.grpo.data.problems import BatchOrder, load_problems, set_name
 from outcome_rl.grpo.types import Message, Problem, ProblemSet
@@ -43,17 +47,126 @@ def test_empty_answers_are_dropped_and_counted(
         load(write(tmp_path / "all.jsonl", rows[1:2]))
 
 
-def test_every_format_gives_the_same_problems(tmp_path: Path) -> None:
-    table = pyarrow.Table.from_pylist(ROWS)
-    pyarrow.parquet.write_table(table, tmp_path / "rows.parquet")
-    datasets.DatasetDict(train=datasets.Dataset(table)).save_to_disk(str(tmp_path / "saved"))
-    jsonl = load(write(tmp_path / "rows.jsonl", ROWS))
-    assert jsonl.problems == PROBLEMS
-    assert jsonl.name == "rows"
-    for source in (tmp_path / "rows.parquet", f"{tmp_path / 'saved'}@train"):
-        loaded = load(str(source))
-        assert loaded.problems == PROBLEMS
-        assert loaded.fingerprint == jsonl.fingerprint
+TEXT = st.text(st.characters(codec="utf-8"), max_size=12)  # blanks, line ends, byte order marks, any form of Unicode
+SPACED = st.tuples(
+    st.sampled_from(["", " ", "\t", "\r\n", "\ufeff"]), TEXT, st.sampled_from(["", " ", "\n", "\r\n\r\n"])
+)
+CELLS = (
+    TEXT | SPACED.map("".join) | st.sampled_from(["e\u0301", "\u00e9", "007", "1.50", "null", "true", "NaN", "a,b\t;"])
+)
+COLUMNS = [CELLS, st.integers(-(2**62), 2**62), st.floats(allow_nan=False, allow_infinity=False)]
+OTHER = [
+    st.booleans(),
+    st.none() | st.booleans(),
+    st.dates(),
+    st.lists(st.integers(-9, 9)),
+    st.fixed_dictionaries({"x": CELLS}),
+]
+OF_JSON = [0, 1, 3]  # of them, those that JSON has
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> tuple[str, list[dict[str, Any]]]:
+    """A format, and rows with ids of their own, which it can hold; in JSON a column mixes types."""
+    kind, size = (
+        draw(st.sampled_from(["jsonl", "json", "gz", "csv", "parquet", "saved", "function"])),
+        draw(sizes_of_rows),
+    )
+    has_types = kind in ("parquet", "saved")
+    usual = [draw(st.sampled_from(names)) for names in (ID_COLUMNS[:3], PROMPT_COLUMNS, ANSWER_COLUMNS[:2])]
+    values = [draw(st.sampled_from(COLUMNS)) if has_types else st.one_of(COLUMNS) for _ in usual]
+    other = draw(st.sampled_from(OTHER if has_types or kind == "function" else [OTHER[i] for i in OF_JSON]))
+    rows = [
+        {name: draw(one) for name, one in zip((*usual, "other"), (*values, other), strict=True)} for _ in range(size)
+    ]
+    for number, row in enumerate(rows):
+        is_text = isinstance(row[usual[0]], str) or not has_types
+        row[usual[0]] = f"{row[usual[0]]}{number}" if is_text else number
+    return kind, rows
+
+
+sizes_of_rows = st.integers(1, 4)
+ROW_SETS: dict[str, list[dict[str, Any]]] = {}
+
+
+def rows_of(name: str) -> Iterator[dict[str, Any]]:
+    """Yield one object that changes, as a careless function does."""
+    one: dict[str, Any] = {}
+    for row in ROW_SETS[name]:
+        one.update(row)
+        yield one
+
+
+def written(folder: Path, kind: str, rows: list[dict[str, Any]]) -> str:
+    path = folder / f"rows.{kind}"
+    if kind == "function":
+        ROW_SETS["rows"] = rows
+        return f"{__name__}:rows_of?rows"
+    if kind == "saved":
+        datasets.DatasetDict(train=datasets.Dataset.from_list(rows)).save_to_disk(str(path))
+        return f"{path}@train"
+    if kind == "parquet":
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    elif kind == "csv":
+        with path.open("w", encoding="utf-8", newline="") as file:
+            table = csv.DictWriter(file, [*rows[0]])
+            table.writeheader()
+            table.writerows(rows)
+    else:
+        content = json.dumps(rows) if kind == "json" else "".join(json.dumps(row) + "\n" for row in rows)
+        path.write_bytes(gzip.compress(content.encode()) if kind == "gz" else content.encode())
+    return str(path)
+
+
+@given(tables())
+def test_data_are_read_as_they_are_written(tmp_path_factory: pytest.TempPathFactory, table: tuple[str, Any]) -> None:
+    """Text and numbers of every format, to the character; only what is blank, and cells that are JSON, are no text."""
+    kind, rows = table
+    source = written(tmp_path_factory.mktemp("rows"), kind, rows)
+    wanted = [tuple(str(value) for value in [*row.values()][:3]) for row in rows]
+    blank = any(not problem.strip() for _, problem, _ in wanted) or not any(answer.strip() for *_, answer in wanted)
+    if blank or (kind == "csv" and any(is_json(cell) for row in wanted for cell in row)):
+        with pytest.raises(ValueError, match=r"row \d|no problems with an answer"):
+            load(source)
+        return
+    found = load(source).problems
+    assert [(one.id, one.problem, one.answer) for one in found] == [row for row in wanted if row[2].strip()]
+    if kind != "csv":
+        kept = [row for row, (*_, answer) in zip(rows, wanted, strict=True) if answer.strip()]
+        assert [dict(one.example) for one in found] == kept
+
+
+def is_json(cell: str) -> bool:
+    try:
+        return cell.startswith(("[", "{")) and json.loads(cell) is not None
+    except ValueError:
+        return False
+
+
+USUAL = ("id", "unique_id", "problem", "question", "answer", "gold", "data_source")
+
+
+@given(
+    rows=st.lists(st.dictionaries(st.sampled_from(USUAL), st.sampled_from(["1", "2", None])), min_size=1, max_size=4),
+    chances=st.randoms(use_true_random=False),
+)
+def test_a_source_has_one_rule_whichever_row_comes_first(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]], chances: random.Random
+) -> None:
+    """Whichever fields its rows lack: the same problems in every order, each from the same columns, or a refusal."""
+    folder, found = tmp_path_factory.mktemp("rows"), []
+    for _ in range(2):
+        chances.shuffle(rows)
+        try:
+            problems = load(write(folder / "rows.jsonl", rows))
+        except ValueError:
+            found.append(None)
+            continue
+        found.append((problems.id_source, {(one.id, one.problem, one.answer) for one in problems.problems}))
+        columns = [{name for name in USUAL if name in one.example} for one in problems.problems]
+        for usual in (USUAL[:2], USUAL[2:4], USUAL[4:6]):
+            assert any(all(name in one for one in columns) for name in usual)
+    assert found[0] == found[1]
 
 
 def test_a_compressed_file_has_the_name_of_its_contents(tmp_path: Path) -> None:
@@ -73,12 +186,6 @@ def test_an_unknown_split_is_named(tmp_path: Path) -> None:
     datasets.DatasetDict(train=datasets.Dataset.from_list(ROWS)).save_to_disk(str(tmp_path / "saved"))
     with pytest.raises(ValueError, match="has no split 'test'; it has train"):
         load(f"{tmp_path / 'saved'}@test")
-
-
-@pytest.mark.parametrize("names", [("question_id", "question", "gold"), ("unique_id", "prompt", "answer")])
-def test_usual_column_names_are_found(names: tuple[str, str, str], tmp_path: Path) -> None:
-    rows = [dict(zip(names, row.values(), strict=True)) for row in ROWS]
-    assert load(write(tmp_path / "rows.jsonl", rows)).problems == PROBLEMS
 
 
 def test_columns_can_be_named(tmp_path: Path) -> None:
@@ -120,6 +227,7 @@ def test_repeated_rows_with_other_columns_are_reported(tmp_path: Path, caplog: p
     row = {"id": "a", "problem": "p", "answer": "1"}
     path = write(tmp_path / "data.jsonl", [row | {"tests": "T1"}, row | {"tests": "T1"}, row | {"tests": "T2"}])
     assert [problem.example["tests"] for problem in load(path).problems] == ["T1"]
+    assert "2 rows repeat an id with the same problem and answer, and are left out" in caplog.text
     assert "1 of 2 rows that repeat an id are left out though their other columns differ" in caplog.text
     assert "data.jsonl:3" in caplog.text or "row 3" in caplog.text
 
@@ -215,7 +323,7 @@ def test_conversations_are_read_as_verl_and_trl_store_them(tmp_path: Path) -> No
     rows = [conversation_row(0), conversation_row(1)]
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "verl.parquet")
     loaded = load(str(tmp_path / "verl.parquet"))
-    assert loaded.problems == tuple(Problem(f"math:{index}", "1+1?", "2", CONVERSATION) for index in (0, 1))
+    assert loaded.problems == tuple(Problem(f"math:{index}", " 1+1? ", "2", CONVERSATION) for index in (0, 1))
     assert loaded.id_source == "extra_info.index with the data source"
     assert loaded.problems[1].example == rows[1]
     trl = [{"prompt": row["prompt"], "answer": 2, "id": f"math:{row['extra_info']['index']}"} for row in rows]

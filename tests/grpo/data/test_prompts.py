@@ -45,11 +45,6 @@ def test_overlong_prompts_can_be_left_out(tokenizer: Any, caplog: pytest.LogCapt
         tokenize(problem_set(LONG), tokenizer, config)
 
 
-def test_half_a_character_is_refused(tokenizer: Any) -> None:
-    with pytest.raises(ValueError, match="the prompt of 'q1' holds half of a character"):
-        tokenize(problem_set(SHORT, "D01 \ud800 =>"), tokenizer, DataConfig())
-
-
 def test_an_existing_chat_template_is_used(tokenizer: Any) -> None:
     assert decoded(tokenizer, SHORT) == f"<bos> {SHORT}"
     tokenizer.chat_template = (
