@@ -24,7 +24,7 @@ from swift.trainers import TrainerFactory
 from torch import Tensor
 
 from outcome_rl import Batch, Explorer
-from outcome_rl.integrations.adapter import explorer_without_mask, golds_of_all, id_source, score, stable_id
+from outcome_rl.integrations.adapter import explorer_without_mask, golds_of_all, score, stable_ids
 
 EXPLORATION = {"adv_estimator": "maxrl", "bonus": "batch", "coef": 0.2}  # all settings but answer_mask_mode
 ID_KEY = ""  # the column of the stable id of a question; empty takes the hash of its messages
@@ -66,8 +66,15 @@ class ExploringTrainer(GRPOTrainer):
         rewards_N = (rewards_per_func * self.reward_weights).nansum(dim=1)
         start = len(samples) * (dist.get_rank() if dist.is_initialized() else 0)
         golds, prompts = [one.extra.get(ANSWER_KEY) for one in samples], [one.messages[:-1] for one in samples]
+        ids, origin = stable_ids(
+            ID_KEY,
+            [one.extra for one in samples],
+            prompts,
+            place="the columns of every row",
+            has_media=[bool(one.images or one.videos or one.audios) for one in samples],
+        )
         batch = Batch(
-            [self._question_id(one) for one in samples],
+            ids,
             [self._response(one) for one in samples],
             golds_of_all(self.explorer, golds, ANSWER_KEY, prompts),
             rewards_N[start : start + len(samples)],
@@ -76,15 +83,10 @@ class ExploringTrainer(GRPOTrainer):
             rows=[one.extra for one in samples],
         )
         self.explorer.length_setting = "max_completion_length"
-        origin = id_source(ID_KEY, within_source="data_source" in samples[0].extra)
         scored = score(self.explorer, batch, id_source=origin, scale=SCALES[self.scale_rewards])
         for name, value in scored.metrics.items():
             self._metrics["train"][name].append(value)
         return (scored.advantages + scored.bonuses).to(advantages)
-
-    def _question_id(self, sample: Any) -> str:
-        prompt, has_media = sample.messages[:-1], bool(sample.images or sample.videos or sample.audios)
-        return stable_id(ID_KEY, sample.extra, prompt, place="the columns of every row", has_media=has_media)
 
     def _response(self, sample: Any) -> str:
         """Return the text of the last message, which may hold token ids in its place."""

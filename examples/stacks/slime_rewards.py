@@ -29,10 +29,9 @@ from outcome_rl import Batch, extract_answer
 from outcome_rl.integrations.adapter import (
     explorer_without_mask,
     golds_of_all,
-    id_source,
     last_turn,
     score,
-    stable_id,
+    stable_ids,
 )
 from outcome_rl.outcomes.answer_mask import Tokenizer, answer_spans, decode_completion
 
@@ -76,15 +75,21 @@ class ExplorationRewards:
         last = {rollout: i for i, rollout in rollouts.items()}
         chosen = [samples[i] for i in last.values()]
         labels, prompts = [sample.label for sample in chosen], [sample.prompt for sample in chosen]
+        ids, origin = stable_ids(
+            self.id_key,
+            [sample.metadata or {} for sample in chosen],
+            prompts,
+            place="the metadata of every sample",
+            has_media=[bool(sample.multimodal_inputs) for sample in chosen],
+        )
         batch = Batch(
-            [self._question_id(sample) for sample in chosen],
+            ids,
             [sample.response for sample in chosen],
             golds_of_all(self.explorer, labels, "label", prompts),
             [raw_rewards[i] for i in last.values()],
             group_ids=[sample.group_index for sample in chosen],
             rows=[{**(sample.metadata or {}), "prompt": sample.prompt, "label": sample.label} for sample in chosen],
         )
-        origin = id_source(self.id_key, within_source="data_source" in (chosen[0].metadata or {}))
         scale = "std" if args.grpo_std_normalization else "none"
         scored = score(self.explorer, batch, id_source=origin, scale=scale)
         self.metrics = scored.metrics
@@ -92,15 +97,6 @@ class ExplorationRewards:
         for i, rollout in rollouts.items():
             advantages[i] = of_rollout[rollout]
         return raw_rewards, advantages
-
-    def _question_id(self, sample: Any) -> str:
-        return stable_id(
-            self.id_key,
-            sample.metadata or {},
-            sample.prompt,
-            place="the metadata of every sample",
-            has_media=bool(sample.multimodal_inputs),
-        )
 
 
 def _rollout(sample: Any, index: int) -> tuple[Any, ...]:

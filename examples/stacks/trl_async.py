@@ -20,7 +20,7 @@ from typing import Any
 from trl.experimental.async_grpo.async_rollout_worker import AsyncRolloutWorker, _AsyncRolloutLoop
 
 from outcome_rl import Batch, Explorer, Scored
-from outcome_rl.integrations.adapter import explorer_without_mask, golds_of_all, id_source, score, stable_id
+from outcome_rl.integrations.adapter import explorer_without_mask, golds_of_all, score, stable_ids
 
 EXPLORATION = {"adv_estimator": "maxrl", "bonus": "batch", "coef": 0.2}  # all settings but answer_mask_mode
 ID_KEY = ""  # the column of the stable id of a question; empty takes the hash of its prompt
@@ -57,12 +57,8 @@ class ExploringLoop(_AsyncRolloutLoop):
             {name: column[row] for name, column in group.reward_kwargs.items()} | {"prompt": group.prompts[row]}
             for row in chosen
         ]
-        origin = id_source(ID_KEY, within_source="data_source" in examples[0])
         golds, prompts = [one.get(ANSWER_KEY) for one in examples], [one["prompt"] for one in examples]
-        ids = [
-            stable_id(ID_KEY, example, example["prompt"], place="the columns of every row", has_media=False)
-            for example in examples
-        ]
+        ids, origin = stable_ids(ID_KEY, examples, prompts, place="the columns of every row")
         if len({*ids}) > 1:
             raise ValueError(
                 "ID_KEY must name a column of stable ids, because the environment makes several prompts of a question; "

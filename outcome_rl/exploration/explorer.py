@@ -292,6 +292,11 @@ class Explorer:
             raise ValueError(f"{folder}: {error}") from error
         return explorer
 
+    @property
+    def has_golds(self) -> bool:
+        """Whether a gold answer of any question is known."""
+        return bool(self._facts.golds)
+
     def set_id_source(self, source: str) -> None:
         """Record where the question ids come from, such as "the column 'id'"; it is saved with the state.
 

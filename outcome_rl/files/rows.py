@@ -147,9 +147,9 @@ def field_of_rows(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> tu
 
     So the rows of a source have one rule, whichever comes first.
     """
-    for is_there in (lambda value: value is not None and value is not _MISSING, lambda value: value is not _MISSING):
+    for empty in ((_MISSING, None), (_MISSING,)):
         for name in names:
-            if any(is_there(find(row, name, _MISSING)) for row in rows):
+            if any(all(find(row, name, _MISSING) is not one for one in empty) for row in rows):
                 return (name,)
     return (*names,)
 

@@ -3,11 +3,11 @@
 A stack gives rows of data, token ids and rewards, and takes advantages. The files in `examples/stacks/` are complete
 uses. Between sampling and the loss a plug-in does this:
 
-    ids = [stable_id(id_key, row, row["prompt"], place="the columns of every row", has_media=False) for row in rows]
+    ids, origin = stable_ids(id_key, rows, prompts, place="the columns of every row")
     turns = [outcome_turn(explorer, tokens, written) for tokens, written in sampled]     # where an answer may stand
     texts = [decode_completion(tokenizer, turn.ids) for turn in turns]
     golds = golds_of_all(explorer, [row.get("answer") for row in rows], "answer", prompts)
-    scored = score(explorer, Batch(ids, texts, golds, rewards, rows=rows), id_source="the column id")
+    scored = score(explorer, Batch(ids, texts, golds, rewards, rows=rows), id_source=origin)
     mask = answer_mask(scored, tokenizer, turns, width)
     advantages = scored.token_advantages(mask)          # (N, width), or scored.advantages + scored.bonuses, (N,)
 
@@ -30,8 +30,7 @@ from torch import Tensor
 
 from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.exploration.scored import Scored
-from outcome_rl.files.rows import filled_text, id_of_row
-from outcome_rl.files.rows import id_source as id_source
+from outcome_rl.files.rows import filled_text, id_of_row, id_source, one_origin
 from outcome_rl.metrics import validation_metrics
 from outcome_rl.outcomes.answer_mask import Tokenizer
 from outcome_rl.outcomes.batch import Batch
@@ -147,26 +146,39 @@ def with_disagreement(scored: Scored, scores: Any) -> Scored:
     return replace(scored, further=scored.further | {"exploration/reward_disagrees": share})
 
 
-def stable_id(id_key: str, row: Mapping[str, Any], prompt: Any, *, place: str, has_media: bool) -> str:
-    """Return the id of a question: that of its row by `id_of_row`, or without an `id_key` the hash of its prompt.
+def stable_ids(
+    id_key: str,
+    rows: Sequence[Mapping[str, Any]],
+    prompts: Sequence[Any],
+    *,
+    place: str,
+    has_media: Sequence[bool] = (),
+) -> tuple[list[str], str]:
+    """Return the ids of questions, by `id_of_row` or without an `id_key` the hashes of the prompts, and their origin.
 
     Args:
-        row: what may hold the id.
-        place: where that is, in words.
-        has_media: whether the question is more than its prompt.
+        rows: N rows, which may hold the id.
+        prompts: N prompts.
+        place: where the id is, in words.
+        has_media: for each row, whether the question is more than its prompt; empty if none is.
 
     Raises:
-        ValueError: the row lacks the id, or has neither text nor a number there, or there must be one.
+        ValueError: a row lacks the id, has neither text nor a number there, or has its id from another origin than the
+            rest; or there must be one.
     """
     if id_key:
-        return id_of_row(row, [id_key], _place(prompt), f"id_key must name a stable id in {place}")[0]
-    if has_media:
+        fix = f"id_key must name a stable id in {place}"
+        places = [*map(_place, prompts)]
+        found = [id_of_row(row, [id_key], where, fix) for row, where in zip(rows, places, strict=True)]
+        origin = one_origin(zip(places, (origin for _, origin in found), strict=True))
+        return [id_ for id_, _ in found], origin
+    if any(has_media):
         raise ValueError(
             f"id_key must name a stable id in {place}, since with images, videos or audio a question is more than its "
             "prompt"
         )
     try:
-        return question_id(prompt)
+        return [*map(question_id, prompts)], id_source(None, within_source=False)
     except TypeError as error:  # an image in it
         raise TypeError(f"{error}. id_key must name a stable id in {place}") from error
 
@@ -174,14 +186,16 @@ def stable_id(id_key: str, row: Mapping[str, Any], prompt: Any, *, place: str, h
 def golds_of_all(explorer: Explorer, values: Sequence[Any], name: str, prompts: Sequence[Any]) -> list[str] | None:
     """Return the gold answers of a batch, or None if no row has one, or if the kind of outcomes needs none.
 
+    All batches of an explorer have them, or none has.
+
     Args:
         values: N answers, None where a row has none.
         name: of their field.
         prompts: N prompts, for errors.
 
     Raises:
-        ValueError: some rows have one and others not, so that one row would decide how the others are judged; or one
-            is neither text nor a number.
+        ValueError: some rows have one and others not, in this batch or an earlier one, so that one row would decide
+            how the others are judged; or one is neither text nor a number.
     """
     if not explorer.matcher.needs_gold:
         return None
@@ -190,10 +204,12 @@ def golds_of_all(explorer: Explorer, values: Sequence[Any], name: str, prompts: 
         for value, prompt in zip(values, prompts, strict=True)
         if value is not None
     ]
-    if given and len(given) < len(values):
+    before = explorer.has_golds if explorer.batches else bool(given)
+    if values and len(given) != len(values) * before:
         raise ValueError(
-            f"{name} must be one answer in all rows or in none, because correctness has one source; a batch has both. "
-            "Make it text or a number everywhere"
+            f"{name} must be one answer in all rows or in none, because correctness has one source; {len(given)} of "
+            f"{len(values)} rows of a batch have one{', and earlier batches differ' * (bool(given) != before)}. Make "
+            "it text or a number everywhere"
         )
     return given or None
 

@@ -180,8 +180,35 @@ def ended(trainer: Any) -> dict[str, Any]:
     return {"losses": losses(trainer), "counts": counted(trainer), "solved": dict(trainer.explorer.solved)}
 
 
+def by_prompt(prompts: list[Any], trainer: Any) -> dict[str, Any]:
+    """Completions that depend on nothing but the prompt."""
+    found = rollouts(prompts, trainer)
+    words = trainer.processing_class
+    texts = [Random(prompt).choice(TEXTS) for prompt in prompts]
+    ids = [[*words(text, add_special_tokens=False)["input_ids"], words.eos_token_id] for text in texts]
+    return found | {"completion_ids": ids}
+
+
+EVALUATED = DialectTask().problems("test")[:9]
+
+
+def evaluations(trainer: Any) -> dict[int, list[dict[str, float]]]:
+    """Return the metrics of evaluations of one to nine questions, at every batch size that TRL takes, in two orders."""
+    found: dict[int, list[dict[str, float]]] = {}
+    for number in range(1, len(EVALUATED) + 1):
+        golds = ["7" if place % 2 else None if place == 4 else "5" for place in range(number)]
+        rows = [{"prompt": row["problem"], "answer": gold} for row, gold in zip(EVALUATED, golds, strict=False)]
+        for size in (N, 2 * N, 4 * N) if trainer.accelerator.num_processes == 1 else (N // 2, N, 2 * N):
+            trainer.args.per_device_eval_batch_size = size
+            for ordered in (rows, rows[::-1]):
+                metrics = trainer.evaluate(Dataset.from_list(ordered))
+                chosen = {name: value for name, value in metrics.items() if "validation/" in name}
+                found.setdefault(number, []).append(chosen)
+    return found
+
+
 def main(folder: Path) -> None:
-    """Train with TRL's loss and with ours, and save what each run ended with."""
+    """Train with TRL's loss and with ours, and save what each run ended with; evaluate as well."""
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     ends = []
     for fused_loss in (False, True):
@@ -204,6 +231,8 @@ def main(folder: Path) -> None:
             ended(trainer)
             | {"log": log, "weights": {name: value.detach() for name, value in trainer.model.named_parameters()}}
         )
+    trainer.rollout_func = by_prompt
+    ends.append(evaluations(trainer))
     torch.save(ends, folder / f"{world_size}-{trainer.accelerator.process_index}.pt")
 
 

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Mapping
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,7 @@ from outcome_rl.integrations.adapter import (
     golds_of_all,
     means,
     outcome_turn,
-    stable_id,
+    stable_ids,
     validation,
     with_disagreement,
 )
@@ -37,31 +38,54 @@ def test_the_last_turn_is_the_last_run_of_written_tokens(whole_episodes: bool) -
             assert outcome_turn(explorer, ids, [bool(mark) for mark in written]) == Turn(start, ids[start:end])
 
 
-def test_an_id_is_that_of_the_row_or_the_hash_of_the_prompt() -> None:
-    named: dict[str, Any] = {"place": "the rows", "has_media": True}
-    assert stable_id("id", {"id": 3}, "2+2", **named) == stable_id("id", {"id": " 3 "}, "2+2", **named) == "3"
-    assert stable_id("id", {"id": 3, "data_source": "sums"}, "2+2", **named) == "sums:3"  # as in verl, TRL, the trainer
-    assert stable_id("", {"id": 3}, "2+2", place="the rows", has_media=False) == question_id("2+2")
+def stable(id_key: str, *rows: Mapping[str, Any], **more: Any) -> tuple[list[str], str]:
+    return stable_ids(id_key, rows, ["2+2"] * len(rows), place="the rows", **more)
+
+
+def test_ids_are_those_of_the_rows_or_the_hashes_of_the_prompts() -> None:
+    assert stable("id", {"id": 3}, {"id": "4"}, has_media=[True, True]) == (["3", "4"], "the column 'id'")
+    with_source = [{"id": 3, "data_source": "sums"}] * 2  # as in verl, TRL, the trainer
+    assert stable("id", *with_source) == (["sums:3"] * 2, "id with the data source")
+    assert stable("", {"id": 3}) == ([question_id("2+2")], "the hash of the prompt")
     with pytest.raises(ValueError, match=r"lacks 'id' .*it has 'question'. id_key must name a stable id in the rows"):
-        stable_id("id", {"question": "q"}, "2+2", **named)
+        stable("id", {"question": "q"})
     with pytest.raises(ValueError, match="id_key must name a stable id in the rows, since with images"):
-        stable_id("", {}, "2+2", **named)
+        stable("", {}, {}, has_media=[False, True])
+
+
+@pytest.mark.parametrize("lacks", [{}, {"data_source": None}])
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_the_rule_of_ids_is_one_for_all_rows(lacks: dict[str, None], first: int) -> None:
+    rows: list[dict[str, Any]] = [{"id": number, "data_source": "sums"} for number in range(3)]
+    rows[first] = {"id": 5} | lacks
+    with pytest.raises(ValueError, match="data_source, or none"):
+        stable("id", *rows)
 
 
 @pytest.mark.parametrize("value", [None, True, [3], " "], ids=repr)
 def test_an_id_that_names_no_question_is_refused(value: Any) -> None:
     """As text, None would be one id for all questions."""
     with pytest.raises(ValueError, match=r"sample of the prompt '2\+2'.*'id' \(the id\)"):
-        stable_id("id", {"id": value}, "2+2", place="the rows", has_media=False)
+        stable("id", {"id": value})
 
 
 def test_gold_answers_are_all_of_a_batch_or_none() -> None:
-    explorer: Any = SimpleNamespace(matcher=SimpleNamespace(needs_gold=True))
+    explorer: Any = SimpleNamespace(matcher=SimpleNamespace(needs_gold=True), batches=0, has_golds=False)
     prompts = ["1+1", "2+2"]
     assert golds_of_all(explorer, ["2", 4], "label", prompts) == ["2", "4"]
     assert golds_of_all(explorer, [None, None], "label", prompts) is None
-    with pytest.raises(ValueError, match="label must be one answer in all rows or in none"):
+    one_or_none = "label must be one answer in all rows or in none"
+    with pytest.raises(ValueError, match=one_or_none):
         golds_of_all(explorer, ["2", None], "label", prompts)
+    for golds in (["2", "4"], [None, None]):
+        later = Explorer(bonus="ucb", adv_estimator="grpo")
+        given = golds_of_all(later, golds, "label", prompts)
+        later.score(["a", "b"], ["\\boxed{2}"] * 2, given, rewards=[1, 0])
+        assert golds_of_all(later, golds, "label", prompts) == given
+        for other in (["2", "4"], ["2", None], [None, "4"], [None, None]):
+            if other != golds:
+                with pytest.raises(ValueError, match=one_or_none):
+                    golds_of_all(later, other, "label", prompts)
     with pytest.raises(ValueError, match=r"sample of the prompt '2\+2'.*must be text or a number; got list"):
         golds_of_all(explorer, ["2", ["4"]], "label", prompts)
     explorer.matcher.needs_gold = False

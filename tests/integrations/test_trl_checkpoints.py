@@ -122,10 +122,20 @@ def test_counts_of_other_questions_or_outcomes_are_refused(
 
 @pytest.mark.slow
 def test_two_processes_equal_one(tmp_path: Path) -> None:
-    """Groups of 4 in ranks of 6 completions: the second of three groups spans both ranks."""
+    """Groups of 4 in ranks of 6 completions: the second of three groups spans both ranks.
+
+    Evaluations depend neither on processes nor on the size of batches or the order of rows.
+    """
     save_policy(tmp_path / "policy")
     trl_runs.main(tmp_path)
     one, first, second = run_on_two_ranks(trl_runs.__file__, tmp_path, timeout=500)
+    evaluations = [ends.pop() for ends in (one, first, second)]
+    for number, (wanted, *_) in evaluations[0].items():
+        assert wanted["eval_validation/identical_rate"] == 1
+        assert wanted["eval_validation/pass_at_k/1"] in [k / number for k in range(number + 1)] or number >= 5
+        for of_process in evaluations:
+            for found in of_process[number]:
+                assert found == pytest.approx(wanted, rel=1e-12)
     for alone, *together in zip(one, first, second, strict=True):  # TRL's loss, then ours
         assert len(alone["solved"]) == 6
         assert together[0]["losses"] == pytest.approx(alone["losses"], rel=1e-4)

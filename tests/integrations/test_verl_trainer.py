@@ -21,7 +21,7 @@ from outcome_rl import NO_ANSWER, OutcomeCounts, group_advantages, outcome_key, 
 from outcome_rl.exploration import saved
 from outcome_rl.grpo.config.schema import DataConfig
 from outcome_rl.grpo.data.problems import load_problems
-from outcome_rl.integrations.verl.trainer import gold_answer, question_id
+from outcome_rl.integrations.verl.trainer import gold_answer, question_ids
 
 ANSWERS = {"q1": ["27", "5", "5", None], "q2": ["1", "2", "8", "3"]}
 
@@ -251,7 +251,7 @@ def test_groups_that_dapo_filters_out_are_counted_and_validation_is_not(make: Ma
     assert metrics["training/filter_groups/evicted_samples"] == 1
     assert sampled.keys == ["mixed_0_0", "mixed_1_0"]
     trainer.replay_buffer.sample(global_steps=1, partition_id="val", batch_size=1)
-    question = question_id({"raw_prompt": [{"role": "user", "content": "D12 39 ^ 9 =>"}]}, "")
+    (question,), _ = question_ids([{"raw_prompt": [{"role": "user", "content": "D12 39 ^ 9 =>"}]}], "")
     assert trainer._outcome_explorer.questions() == {question: (3, 3, 1)}  # samples, correct ones, answers
 
 
@@ -259,6 +259,10 @@ def test_ids_come_from_the_data_or_from_the_prompt(tmp_path: Path) -> None:
     """The ids of `outcome-rl train` are the same, so that a run may move."""
     prompt = [{"role": "user", "content": "1 + 1"}]
     row = {"raw_prompt": prompt, "data_source": "gsm8k", "extra_info": {"index": 7}}
+
+    def question_id(row: dict[str, Any], id_key: str) -> str:
+        return question_ids([row], id_key)[0][0]
+
     assert question_id(row, "extra_info.index") == "gsm8k:7"
     assert question_id(row, "") == question_id({"raw_prompt": [dict(reversed(prompt[0].items()))]}, "")
     assert question_id(row, "") != question_id({"raw_prompt": [{"role": "user", "content": "1 + 2"}]}, "")

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from outcome_rl.exploration.config import ExplorationConfig
-from outcome_rl.files.rows import ANSWER_COLUMNS, ID_COLUMNS, filled_text, id_of_row, id_source
+from outcome_rl.files.rows import ANSWER_COLUMNS, ID_COLUMNS, filled_text, id_of_row, id_source, one_origin
 from outcome_rl.outcomes.kinds import OutcomeKind, golds_differ, same_gold
 from outcome_rl.questions import question_id
 
@@ -73,15 +73,52 @@ class Columns(NamedTuple):
             if "prompt" not in row:
                 raise ValueError(f"{_where(row)}: has neither a prompt nor ids; name a column of stable ids by id_key")
             return question_id(row["prompt"])
-        return id_of_row(row, [self.ids], _where(row), "Name another column by id_key")[0]
+        found, origin = id_of_row(row, [self.ids], _where(row), "Name another column by id_key")
+        one_origin([("the data", self.id_source), (_where(row), origin)])
+        return found
 
-    def gold(self, row: Mapping[str, Any]) -> str:
+    def gold(self, row: Mapping[str, Any], *, is_needed: bool = True) -> str:
+        """Return the reference answer of a row; one that is missing is "" where none is needed."""
         assert self.golds is not None
+        gold = row.get(self.golds)
+        if not is_needed and (gold is None or gold != gold or not str(gold).strip()):
+            return ""
         fix = (
             ". Name another column by answer_key, or set answer_key=None, and correct_reward if a bonus asks who is "
             "correct"
         )
-        return filled_text(row.get(self.golds), self.golds, "reference answer", _where(row), fix)
+        return filled_text(gold, self.golds, "reference answer", _where(row), fix)
+
+    def of_evaluation(self, data: Any) -> "Columns":
+        """Return the columns that evaluation data has; its questions are told apart by their index."""
+        names = getattr(data, "column_names", None)
+        is_lacking = names is not None and self.golds not in names
+        return self._replace(ids=None, golds=None if is_lacking else self.golds)
+
+    def check_evaluation(self, data: Any, kind: OutcomeKind) -> None:
+        """Read the reference answers of evaluation data once; say how many are missing, which leaves out pass@k there.
+
+        Raises:
+            ValueError: one is neither text nor a number, or a question has two.
+        """
+        columns = self.of_evaluation(data)
+        if columns.golds is None or not _may_be_read(data):
+            return
+        missing, known = 0, dict[str, str]()
+        for row in data.select_columns([name for name in data.column_names if name in ("prompt", columns.golds)]):
+            gold = columns.gold(row, is_needed=False)
+            missing += not gold
+            with suppress(TypeError):  # an image
+                before = known.setdefault(question_id(row.get("prompt")), gold)
+                if not self.beyond_prompt and gold and before and gold != before and not same_gold(kind, before, gold):
+                    raise golds_differ(str(row.get("prompt"))[:80], before, gold)
+        if missing:
+            logger.warning(
+                "%d of %d rows of evaluation data lack a reference answer in %r, so their questions have no pass@k",
+                missing,
+                len(data),
+                columns.golds,
+            )
 
     def check(self, data: Any, kind: OutcomeKind, *, ids_are_named: bool, tasks_are_drawn: bool) -> None:
         """Read every row of a data set once, so that a run does not end at a bad one. Streams are read as they come.
@@ -96,9 +133,7 @@ class Columns(NamedTuple):
             ValueError: a row lacks its id or its reference answer, a question has two reference answers, or ids or
                 prompts do not tell questions apart.
         """
-        from datasets import Dataset  # comes with TRL
-
-        if not isinstance(data, Dataset) or data.format["type"] == "custom":  # a transform may need all columns
+        if not _may_be_read(data):
             return
         read = [name for name in data.column_names if name in ("prompt", self.ids, self.golds, "data_source")]
         questions: dict[str, tuple[str, str]] = {}  # id -> hash of its prompt, reference answer
@@ -137,6 +172,13 @@ class Columns(NamedTuple):
                 " = ".join(split[0][:3]),
                 self.ids,
             )
+
+
+def _may_be_read(data: Any) -> bool:
+    """Whether rows can be read beforehand: they are no stream, and no transform, which may need all columns."""
+    from datasets import Dataset  # comes with TRL
+
+    return isinstance(data, Dataset) and data.format["type"] != "custom"
 
 
 def _with_digests(value: Any) -> Any:

@@ -5,6 +5,7 @@ its advantages; the explorer's state is saved in TRL's checkpoints and restored 
 """
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -123,7 +124,10 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         # vLLM's dtype is not known here; most models have bfloat16, the coarsest.
         self._sampler = SamplerCheck("Check the synchronisation of weights with vLLM.", torch.bfloat16)
         self._columns = self._find_columns(id_key, answer_key)
+        self._of_evaluation, self._left = self._columns, math.inf
         self.explorer.set_id_source(self._columns.id_source)
+        for data in self.eval_dataset.values() if isinstance(self.eval_dataset, dict) else [self.eval_dataset]:
+            self._columns.check_evaluation(data, self.explorer.matcher)
         self._check_settings()
         self.accelerator.print(f"outcome_rl {__version__}: {self._summary()}")
         check_fused_loss(self)
@@ -316,6 +320,13 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             mode = "train" if self.model.training else "eval"
             self._metrics[mode]["sampling/logp_missing"].append(missing / tokens)
 
+    def evaluation_loop(self, dataloader: Any, *args: Any, **kwargs: Any) -> Any:
+        """Evaluate as `GRPOTrainer` does; samples that fill the last batch of several processes are left out."""
+        data = dataloader.dataset
+        self._of_evaluation = self._columns.of_evaluation(data)
+        self._left = len(data) * self.num_generations_eval if hasattr(data, "__len__") else math.inf
+        return super().evaluation_loop(dataloader, *args, **kwargs)
+
     def _validate(self, rows: list[dict[str, Any]], output: dict[str, Any]) -> None:
         """Write metrics of an evaluation batch of all ranks: one value for each question, which TRL averages."""
         from accelerate.utils import gather_object  # comes with TRL
@@ -325,19 +336,25 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         ]
         turns = [outcome_turn(self.explorer, *pair) for pair in zip(ids, self._written, strict=True)]
         texts = [decode_completion(self._tokenizer, turn.ids) for turn in turns]
-        golds = [self._gold_of_evaluation(row) for row in rows]
+        columns = self._of_evaluation
+        golds = [None if columns.golds is None else columns.gold(row, is_needed=False) for row in rows]
         examples = rows if self.explorer.matcher.reads == "rows" else [{}] * len(rows)
-        local = [*zip(texts, golds, examples, ids, strict=True)]
-        responses, all_golds, all_rows, completions = zip(*gather_object(local), strict=True)
+        gathered = gather_object([*zip(texts, golds, examples, ids, strict=True)])
+        own = gathered[: int(min(len(gathered), self._left))]
+        self._left -= len(own)
+        if not own:
+            return
+        responses, all_golds, all_rows, completions = zip(*own, strict=True)
+        rewards = self._rewards[: len(own)]
         groups = [str(i // self.num_generations_eval) for i in range(len(responses))]  # TRL's; rows may lack the id
-        scores, metrics = self._rewards.nan_to_num(0.0), self._metrics["eval"]
+        scores, metrics = rewards.nan_to_num(0.0), self._metrics["eval"]
         self._is_graded |= bool(((scores != 0) & (scores != 1)).any())
         batch = Batch(
             groups,
             responses,
             None if None in all_golds else all_golds,
             rows=all_rows if self.explorer.matcher.reads == "rows" else None,
-            correct=self._correct_by_reward(self._rewards.isnan().all(dim=1)),
+            correct=self._correct_by_reward(rewards),
             scores=None if self._is_graded else scores,
         )
         for name, values in validation(self.explorer, batch, completions).items():
@@ -345,13 +362,6 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         if self._is_graded and not batch.correctness(is_correct=not self.explorer.matcher.needs_gold).source:
             for name in [name for name in metrics if name.startswith(_OF_CORRECTNESS)]:  # of batches before
                 del metrics[name]
-
-    def _gold_of_evaluation(self, row: Mapping[str, Any]) -> str | float | None:
-        """Return the gold answer of a row, empty if it has none; None if the data has no such column."""
-        if self._columns.golds is None or self._columns.golds not in row:
-            return None
-        gold = row[self._columns.golds]
-        return gold if isinstance(gold, str | int | float) and not isinstance(gold, bool) else ""
 
     def _check_sampler(self) -> None:
         """Warn once of a stale sampler, by TRL's own metric, which is there with vLLM's importance sampling.
@@ -372,7 +382,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         local = slice(first, first + len(rows))
         unscored = self._rewards.isnan().all(dim=1)  # of all ranks
         rewards = self._rewards_of_groups(unscored)
-        correct = self._correct_by_reward(unscored)
+        correct = self._correct_by_reward(self._rewards)
         scores = self._rewards.nan_to_num(0.0)
         scored = exploration_advantages(
             output,
@@ -405,16 +415,16 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         means = groups.nanmean(dim=1).nan_to_num(0.0).repeat_interleave(self.num_generations)
         return rewards.where(~unscored, means)
 
-    def _correct_by_reward(self, unscored: Tensor) -> Tensor | None:
-        """Return which completions of all ranks the functions of `correct_reward` call correct; None without them.
+    def _correct_by_reward(self, rewards: Tensor) -> Tensor | None:
+        """Return which completions the functions of `correct_reward` call correct; None without them.
 
         Raises:
             ValueError: none of them scored a completion that another function scored.
         """
         if not self._correct_indices:
             return None
-        decisive = self._rewards[:, self._correct_indices]
-        if (decisive.isnan().all(dim=1) & ~unscored).any():
+        decisive = rewards[:, self._correct_indices]
+        if (decisive.isnan().all(dim=1) & ~rewards.isnan().all(dim=1)).any():
             raise ValueError(
                 "correct_reward gave None for a completion that another reward function scored, so it is unknown "
                 "whether it is correct. Give correct_reward a list that has a function for every row of the data"

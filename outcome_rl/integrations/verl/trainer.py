@@ -28,7 +28,7 @@ from outcome_rl.integrations.adapter import (
     means,
     outcome_turn,
     score,
-    stable_id,
+    stable_ids,
     validation,
 )
 from outcome_rl.integrations.verl import ADV_ESTIMATOR, SETTINGS
@@ -174,7 +174,7 @@ def _around_compute_advantage(
             rows=rows.examples,
             scores=rows.sums("rm_scores") if with_penalty else None,
         )
-        scored = score(explorer, batch_F, id_source=explorer.id_source, scale=scale)
+        scored = score(explorer, batch_F, id_source=rows.id_source, scale=scale)
         _log_samples(trainer, rows, scored)
         metrics.update(scored.metrics)
         answers_RT = torch.zeros_like(response_mask, dtype=torch.bool)
@@ -319,7 +319,7 @@ class _Rows:
         self.turns = [outcome_turn(explorer, ids.tolist(), mask.tolist()) for ids, mask in of_rows]
         self.texts = [decode_completion(tokenizer, turn.ids) for turn in self.turns]
         self.examples = [{name: values[i] for name, values in columns.items()} for i in range(len(self.final_rows))]
-        self.question_ids = [question_id(row, id_key) for row in self.examples]
+        self.question_ids, self.id_source = question_ids(self.examples, id_key)
         golds, prompts = [*map(gold_answer, self.examples)], columns["raw_prompt"]
         self.golds = golds_of_all(explorer, golds, "reward_model.ground_truth", prompts)
 
@@ -335,10 +335,10 @@ def _plain(value: Any) -> Any:
     return value.data if isinstance(value, NonTensorData) else value
 
 
-def question_id(row: Mapping[str, Any], id_key: str) -> str:
-    """Return a stable id of a row's question: data source and `id_key`, or the hash of its prompt."""
+def question_ids(rows: Sequence[Mapping[str, Any]], id_key: str) -> tuple[list[str], str]:
+    """Return stable ids of rows' questions: data source and `id_key`, or the hash of the prompt; and their origin."""
     place = f"a row of the data, by {SETTINGS}.id_key, for example extra_info.index"
-    return stable_id(id_key, row, row["raw_prompt"], place=place, has_media=False)
+    return stable_ids(id_key, rows, [row["raw_prompt"] for row in rows], place=place)
 
 
 def gold_answer(row: Mapping[str, Any]) -> str | None:
