@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
@@ -223,9 +224,7 @@ def _question_report(question: Question, keys: NDArray[np.int64], correct: NDArr
     sizes = Counter(key for key in keys.tolist() if key != NO_ANSWER)
     voted, size = majority(sizes)
     first = [int(np.flatnonzero(keys == key)[0]) for key in voted]
-    is_right = (
-        None if correct is None else float(np.mean([correct[keys == key].mean() for key in voted])) if voted else 0.0
-    )
+    is_right = None if correct is None else fmean(correct[keys == key].mean() for key in voted) if voted else 0.0
     return QuestionReport(
         question_id=question.question_id,
         gold=question.gold,
@@ -247,7 +246,7 @@ def _questions_at_k(questions: Sequence[QuestionReport]) -> dict[str, int]:
 
 def _mean(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else None
+    return fmean(known) if known else None  # rounded once, whatever the order
 
 
 def _disagreements(scored: Sequence[_Scored]) -> list[Disagreement]:

@@ -2,10 +2,14 @@
 
 import json
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from outcome_functions import Divisors
 
 from outcome_rl import analyze
@@ -51,6 +55,37 @@ def test_both_layouts_read_the_same(tmp_path: Path) -> None:
     ]
     assert read_samples(nested) == expected
     assert read_samples(flat) == expected
+
+
+ANSWERS = st.sampled_from(["so \\boxed{4}", "so \\boxed{5}", "so \\boxed{8/2}", "4.0", "no", ""])
+SAMPLES = st.lists(st.tuples(ANSWERS, st.sampled_from([0, 1, None])), min_size=1, max_size=7)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["4", "1/3", "?", None]), SAMPLES), max_size=5), st.randoms())
+def test_no_number_depends_on_the_order_of_rows_or_their_cut(
+    tmp_path_factory: pytest.TempPathFactory, questions: list[Any], chances: Random
+) -> None:
+    """Rows of one or several samples, in any order: equal numbers, or the same refusal."""
+    questions = [("4", [("\\boxed{4}", 1), ("\\boxed{5}", 0)]), *questions]
+    found: list[dict[str, Any] | None] = []
+    for _ in range(3):
+        rows: list[dict[str, Any]] = []
+        for number, (gold, samples) in enumerate(questions):
+            chances.shuffle(samples)
+            cuts = sorted(chances.sample(range(1, len(samples)), chances.randrange(len(samples))))
+            for first, last in pairwise([0, *cuts, len(samples)]):
+                texts, labels = zip(*samples[first:last], strict=True)
+                rows.append({"id": number, "gold": gold, "samples": texts, "reward": labels})
+        chances.shuffle(rows)
+        try:
+            report = analyze_file(write_rows(tmp_path_factory.mktemp("rows") / "rows.jsonl", rows))
+        except ValueError:
+            found.append(None)
+            continue
+        lists = ("remarks", "disagreements", "unscored_questions", "doubtful_golds", "disagreements_by_kind")
+        numbers = {name: value for name, value in report.items() if name not in lists}
+        found.append(numbers | {"unscored": {*report["unscored_questions"]}, **report["disagreements_by_kind"]})
+    assert found == [found[0]] * len(found)
 
 
 def test_given_answers_win_over_text(tmp_path: Path) -> None:

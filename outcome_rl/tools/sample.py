@@ -93,23 +93,29 @@ class Sampler:
         done, total = {row["question_id"] for row in read_rows(path)}, len(dataset.problems)
         # A few batches of the engine: enough to keep it busy, and little to lose in a kill.
         width = max(1, 4 * self.config.rollout.micro_batch_size // sampling.n)
+        copies = _copies(dataset)
         progress(len(done), total)
         with append_rows(path) as file:
             for start in range(0, total, width):
                 problems = dataset.problems[start : start + width]
                 if all(problem.id in done for problem in problems):
                     continue
-                rollouts = self.engine.generate(
-                    dataset.prompts[start : start + width],
-                    sampling,
-                    self.config.data.max_response_length,
-                    derive_seed(self.config.trainer.seed, "samples", name, start),
-                )
-                for number, problem in enumerate(problems):
+                texts: dict[int, list[str]] = {}  # index of a problem -> its responses
+                for copy in sorted({*copies[start : start + width]}):
+                    rows = [row for row in range(start, start + len(problems)) if copies[row] == copy]
+                    rollouts = self.engine.generate(
+                        [dataset.prompts[row] for row in rows],
+                        sampling,
+                        self.config.data.max_response_length,
+                        derive_seed(self.config.trainer.seed, "samples", name, copy),
+                    )
+                    for row, first in zip(rows, range(0, len(rollouts), sampling.n), strict=True):
+                        texts[row] = [rollout.text for rollout in rollouts[first : first + sampling.n]]
+                for row, problem in enumerate(problems, start):
                     if problem.id not in done:
-                        own = [rollout.text for rollout in rollouts[number * sampling.n : (number + 1) * sampling.n]]
-                        row = {"question_id": problem.id, "gold": problem.answer, "samples": [*map(self._stored, own)]}
-                        file.write(json.dumps(row).encode() + b"\n")
+                        samples = [*map(self._stored, texts[row])]
+                        line = {"question_id": problem.id, "gold": problem.answer, "samples": samples}
+                        file.write(json.dumps(line).encode() + b"\n")
                 file.flush()
                 progress(min(start + width, total), total)
 
@@ -118,6 +124,20 @@ class Sampler:
             return {"text": text}
         answer = extract_answer(text)
         return {"answer": None if answer is None else answer.text}
+
+
+def _copies(dataset: ProblemSet) -> list[int]:
+    """Return for each problem how many before it, in the order of their ids, have its prompt.
+
+    It is part of the seed, which then depends neither on batches nor on the order of the problems.
+    """
+    drawn: Counter[tuple[int, ...]] = Counter()
+    copies = [0] * len(dataset.problems)
+    for row in sorted(range(len(copies)), key=lambda row: dataset.problems[row].id):
+        prompt = tuple(dataset.prompts[row])
+        copies[row] = drawn[prompt]
+        drawn[prompt] += 1
+    return copies
 
 
 def file_name(dataset: ProblemSet) -> str:

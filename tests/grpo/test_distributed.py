@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -44,8 +45,12 @@ from outcome_rl.grpo.plan import plan
 from outcome_rl.grpo.rollout.engine import CheckedEngine
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint
+from outcome_rl.grpo.run.evaluation import evaluate
 from outcome_rl.grpo.run.run_lock import Interrupted
 from outcome_rl.grpo.trainer import train
+from outcome_rl.grpo.types import Problem, ProblemSet
+from outcome_rl.outcomes.matcher import OutcomeMatcher
+from outcome_rl.toy import DialectTask
 
 CONFIG = ["model.device=cpu", "actor.kl_loss_coef=0.1", "actor.optim.lr=1e-2", "actor.ppo_epochs=2", "rollout.n=2"]
 
@@ -130,6 +135,7 @@ def run_rank(rank: int, port: int) -> None:
         check_calls(rank)
         policy = Policy.load(MODEL)
         check_rollouts(policy)
+        check_evaluations(policy)
         check_weights(rank)
         with as_rank(0, 1):
             batch = scored_batch(policy)
@@ -187,6 +193,27 @@ def check_rollouts(policy: Policy) -> None:
         alone = engine.generate(prompts, sampling, 12, seed=5)
         assert together == alone
         assert len({rollout.text for rollout in together}) > 1
+
+
+def check_evaluations(policy: Policy) -> None:
+    """Evaluate one to nine questions, two of one prompt, in batches of any size, in both orders: the same numbers."""
+    rows = [*DialectTask().problems("test")[:8], DialectTask().problems("test")[0] | {"id": "copy"}]
+    problems = tuple(Problem(row["id"], row["problem"], row["answer"]) for row in rows)
+    prompts = policy.tokenizer([problem.problem for problem in problems])["input_ids"]
+    sampling = SamplingConfig(n=4)
+
+    def evaluated(number: int, micro_batch_size: int, step: int) -> dict[str, Any]:
+        engine = CheckedEngine(TransformersEngine(policy, micro_batch_size), policy.end_token_ids)
+        dataset = ProblemSet("some", problems[:number][::step], "", tuple(prompts[:number])[::step])
+        return evaluate(engine, matcher, dataset, sampling, 12, seed=5) | {"time/evaluate_s": 0}
+
+    with OutcomeMatcher() as matcher:
+        for number in range(1, len(problems) + 1):
+            with as_rank(0, 1):
+                found = [evaluated(number, size, 1) for size in (36, 1)]
+            found += [evaluated(number, size, step) for size in (36, 5, 2, 1) for step in (1, -1)]
+            assert found == [found[0]] * len(found)
+    assert 0 < found[0]["pass_at_k"]["1"] < 1
 
 
 def check_weights(rank: int) -> None:

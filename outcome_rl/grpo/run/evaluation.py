@@ -88,14 +88,16 @@ def evaluate(
     """Sample `sampling.n` responses to every problem and summarise their outcomes, without counting them.
 
     All processes must call it. The seed is the run's, not the step's: evaluations of a run differ only by the policy.
+    Nor do they depend on the order of the problems, or on other problems beside them.
 
     Returns:
         A row of `evaluations.jsonl` without its step: `dataset`, the metrics of `SampleSummary`, the number of
         `unresolved` comparisons, `time/evaluate_s`.
     """
     start = time.perf_counter()
-    n, seed = sampling.n, derive_seed(seed, "evaluate", dataset.fingerprint)
-    rollouts = engine.generate(dataset.prompts, sampling, max_tokens, seed)
+    dataset = dataset.select(sorted(range(len(dataset.problems)), key=lambda row: dataset.problems[row].id))
+    n = sampling.n
+    rollouts = engine.generate(dataset.prompts, sampling, max_tokens, derive_seed(seed, "evaluate"))
     ids = [problem.id for problem in dataset.problems]
     golds = [problem.answer for problem in dataset.problems]
     examples = [problem.example for problem in dataset.problems]
