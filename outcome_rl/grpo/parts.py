@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 
 from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.files.atomic import remove_unfinished, write_text
@@ -125,14 +126,15 @@ def open_parts(plan: Plan, announce: Callable[[str], None] = lambda phase: None)
             device=config.model.device,
         )
         state = RunState(**plan.saved.get("run", {}))
-        counts: str | Path = config.trainer.initial_exploration
+        counts: str | Path = ""
         if plan.checkpoint is not None:
             check_same_run(plan.saved["start"], start, plan.checkpoint)
             _warn_of_other_versions(plan.checkpoint, plan.saved["made with"])
             counts = plan.checkpoint / "exploration"
             policy.load_weights(plan.checkpoint / "model")
             updater.load_state_dict(torch.load(plan.checkpoint / "optimizer.pt", "cpu", weights_only=True))
-        explorer = open_explorer(config.exploration, config.model.device, counts, plan.train_set)
+        explorer = plan.explorer or open_explorer(config.exploration, config.model.device, counts, plan.train_set)
+        explorer.process_group = dist.group.WORLD if dist.is_initialized() else None  # which shares it
         resources.callback(explorer.close)
         log = _open_log(config, state.step, plan.saved.get("log"), is_abandoned=holds_rows and plan.checkpoint is None)
         resources.callback(log.close)

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.exploration.older import reads
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import TrainConfig
@@ -42,6 +43,7 @@ class Plan:
         checkpoint: the newest one of the run, which it continues.
         saved: the checkpoint's state; empty for a run that begins.
         identity: what a checkpoint and the run that continues it must share.
+        explorer: of a run that begins with the counts of another one.
     """
 
     config: TrainConfig
@@ -55,6 +57,7 @@ class Plan:
     checkpoint: Path | None
     saved: Mapping[str, Any]
     identity: dict[str, Any]
+    explorer: Explorer | None
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -66,9 +69,10 @@ class Plan:
         return settings | self.identity | own | same
 
     def close(self) -> None:
-        """End the worker processes of the reward function."""
-        if self.reward is not None:
-            self.reward.close()
+        """End the worker processes of the reward function and of the explorer."""
+        for part in (self.reward, self.explorer):
+            if part is not None:
+                part.close()
 
 
 def plan(config: TrainConfig, announce: Callable[[str], None] = lambda phase: None) -> Plan:
@@ -105,9 +109,10 @@ def plan(config: TrainConfig, announce: Callable[[str], None] = lambda phase: No
 
     with config.exploration.matcher() as kind:
         identity = config.identity | _contents(train_set, evaluations) | {"outcome rule": outcome_rule(kind, saved)}
+    explorer = None
     if checkpoint is None and (folder := trainer.initial_exploration):
-        with open_explorer(config.exploration, config.model.device, folder, train_set) as explorer:
-            check_counts(explorer, folder, train_set)
+        explorer = open_explorer(config.exploration, config.model.device, folder, train_set)
+        check_counts(explorer, folder, train_set)
     if checkpoint is not None:
         check_same_run(saved["identity"], identity, checkpoint)
         _check_length(saved["run"]["step"], total_steps, checkpoint)
@@ -123,6 +128,7 @@ def plan(config: TrainConfig, announce: Callable[[str], None] = lambda phase: No
         checkpoint=checkpoint,
         saved=saved,
         identity=identity,
+        explorer=explorer,
     )
 
 

@@ -29,6 +29,7 @@ FORMAT_VERSION = 3
 # Sums of counts stay below this, so that no count can overflow int64.
 MAX_TOTAL = 2**62
 
+_MOST_HEADER = 2**20  # bytes
 _METADATA_KEY, _ATTACHED = "outcome_counts", "attached"
 
 
@@ -68,7 +69,7 @@ def read_snapshot(path: str | os.PathLike[str]) -> tuple[CountEntries, str, byte
     if not Path(path).is_file():
         raise FileNotFoundError(f"no count snapshot at {path}")
     try:
-        contents = Path(path).read_bytes()  # once: a writer may replace the file in between
+        contents = _contents(Path(path))
         with torch.device("cpu"):
             tensors = deserialize(contents)
         header = _read_header(contents)
@@ -76,7 +77,7 @@ def read_snapshot(path: str | os.PathLike[str]) -> tuple[CountEntries, str, byte
         entries = check_entries(tensors, source="its entries")
         if _sha256(entries, header["rule"], attached) != header.get("sha256"):
             raise ValueError("its entries changed after they were saved: their SHA-256 differs")
-    except (SafetensorError, TypeError, ValueError) as error:
+    except (MemoryError, SafetensorError, TypeError, ValueError) as error:
         raise ValueError(
             f"{path} is not a count snapshot, or is damaged: {error}. Load another snapshot, such as an older "
             "checkpoint's, or start from new counts"
@@ -136,6 +137,25 @@ def _sha256(entries: Iterable[Tensor], rule: str, attached: bytes) -> str:
         found.update(column.numpy().astype("<i8", copy=False).data)
     found.update(attached)
     return found.hexdigest()
+
+
+def _contents(path: Path) -> bytes:
+    """Read a file once, since a writer may replace it in between; one of strangers may be larger than the memory."""
+    with path.open("rb") as file:
+        start = file.read(8)
+        header = file.read(min(int.from_bytes(start, "little"), _MOST_HEADER))
+        try:
+            ends = [one["data_offsets"][1] for name, one in json.loads(header).items() if name != "__metadata__"]
+            size = len(start) + len(header) + max(ends, default=0)
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError) as error:
+            raise ValueError(f"its header is no safetensors header ({type(error).__name__})") from error
+        found = os.fstat(file.fileno()).st_size
+        if found != size:
+            raise ValueError(f"it has {found:,} bytes, and its header names {size:,}")
+        if hasattr(os, "sysconf") and size > (memory := os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")):
+            raise ValueError(f"it has {size:,} bytes, more than the memory of this machine, {memory:,}")
+        file.seek(0)
+        return file.read()
 
 
 def _read_header(contents: bytes) -> dict[str, Any]:

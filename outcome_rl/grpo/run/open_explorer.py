@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import torch.distributed as dist
-
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.exploration.explorer import Explorer, device_of_counts
 from outcome_rl.grpo import distributed
@@ -13,17 +11,13 @@ from outcome_rl.grpo.types import ProblemSet
 def open_explorer(
     exploration: ExplorationConfig, model_device: str, folder: str | Path, train_set: ProblemSet
 ) -> Explorer:
-    """Make an explorer that every process of this run shares, with the contents of a folder; "" is an empty one.
+    """Make an explorer with the contents of a folder; "" is an empty one.
 
     Raises:
         FileNotFoundError, ValueError: there is no such folder, or it holds no state of an explorer.
     """
-    group = dist.group.WORLD if dist.is_initialized() else None
     device = device_of_counts(distributed.choose_device(model_device))
-    if folder:
-        explorer = Explorer.load(folder, exploration, device=device, process_group=group)
-    else:
-        explorer = Explorer(exploration, device=device, process_group=group)
+    explorer = Explorer.load(folder, exploration, device=device) if folder else Explorer(exploration, device=device)
     explorer.length_setting = "data.max_response_length"
     explorer.id_source = explorer.id_source or train_set.id_source
     return explorer

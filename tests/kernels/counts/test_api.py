@@ -218,6 +218,18 @@ def test_every_damaged_file_is_refused_in_one_line(tmp_path):
     assert refused > 3500
 
 
+@pytest.mark.parametrize("names_it", [False, True])
+def test_a_sparse_file_of_terabytes_is_refused_unread(tmp_path, names_it):
+    """Whether its header names so many bytes or not."""
+    path, size = tmp_path / "counts.safetensors", 2**43
+    header = json.dumps({"counts": {"dtype": "I64", "shape": [size // 8], "data_offsets": [0, size]}}).encode()
+    start = struct.pack("<Q", len(header)) + header if names_it else b""
+    path.write_bytes(start)
+    os.truncate(path, len(start) + size)
+    with pytest.raises(ValueError, match="or is damaged: .*" + ("memory" if names_it else "header")):
+        OutcomeCounts.load(path)
+
+
 def metadata(header):
     return {"outcome_counts": json.dumps(header)}
 
