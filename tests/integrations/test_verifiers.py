@@ -9,6 +9,7 @@ import pytest
 import torch
 import verifiers.v1 as vf
 from graded_pairs import PAIRS
+from tables import cases
 from verifiers.v1 import verify_boxed_math_answer as theirs
 from verifiers.v1.semantic import ParentLink
 from verifiers_traces import TOKENIZER, Data, make, turn
@@ -167,29 +168,8 @@ def test_errors_name_what_to_change() -> None:
 HANGS = r"\boxed{9^{9^{9}} + \int_0^1 x \, dx}", "3"  # math-verify computes the power
 
 
-@pytest.mark.parametrize(
-    ("response", "answer"),
-    [
-        (r"so \boxed{1}", "1"),
-        (r"so \boxed{2}", "1"),
-        (r"\boxed{x + 1}", r"\boxed{1 + x}"),
-        (r"\boxed{\frac{1}{2}}", "0.5"),
-        (r"\boxed{\frac{1}{3}}", "0.5"),
-        (r"\boxed{3} then \boxed{4}", "4"),
-        (r"\boxed{4", "4"),
-        ("4", "4"),
-        (r"<think>\boxed{4}", "4"),
-        (r"<think>\boxed{3}</think> \boxed{4}", "4"),
-        (r"<think>\boxed{4}</think> 4", "4"),
-        ("", "4"),
-        (None, "4"),
-        (r"\boxed{}", "4"),
-        (r"\boxed{\frac{}", "4"),
-        (r"\boxed{\int_0^1 x \, dx}", r"\frac12"),
-        (r"\boxed{\begin{pmatrix} 1 \\ 2 \end{pmatrix}}", r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}"),
-    ],
-)
-def test_it_grades_as_verifiers_does(response: str | None, answer: str) -> None:
+@pytest.mark.parametrize(("answer", "response"), [("4", ""), ("4", None), *cases(__file__, "graded")])
+def test_it_grades_as_verifiers_does(answer: str, response: str | None) -> None:
     found = verify_boxed_math_answer(response, answer, timeout_seconds=30)
     assert found == theirs(response, answer, timeout_seconds=60)  # its own limit includes a busy machine
 

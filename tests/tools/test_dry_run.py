@@ -1,10 +1,12 @@
 """A dry run prints settings and steps, and refuses what the run refuses."""
 
 import shutil
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
 from grpo_runs import MakeOverrides, as_rank, invoke
+from tables import rows
 
 from outcome_rl import Explorer
 from outcome_rl.files.jsonl import write_rows
@@ -41,23 +43,11 @@ def test_only_rank_zero_prints(tmp_path: Path, small: MakeOverrides) -> None:
     assert lines[1] == ""
 
 
-@pytest.mark.parametrize(
-    ("settings", "reason"),
-    [
-        (["model.path=no/such/model"], "model.path='no/such/model' cannot be loaded: there is no such folder"),
-        (["rollout.engine=vllm"], "rollout.engine=vllm, but vLLM is not installed"),
-        (["trainer.logger=[console,wandb]"], "trainer.logger names 'wandb'"),
-        (["data.max_prompt_length=4"], "longer than data.max_prompt_length = 4 tokens"),
-        (["data.train_files=missing.jsonl"], "missing.jsonl"),
-        (["data.train_files=[problems.xlsx]"], "problems.xlsx: not a .jsonl"),
-        (["trainer.default_local_dir=/dev/null/runs"], "/dev/null/runs/run"),
-        (["data.max_response_length=100000", "actor.ppo_max_token_len_per_gpu=100016"], "positions of the model"),
-        (["reward.function=none.py:reward"], "reward.function: none.py:reward: there is no file none.py"),
-    ],
-)
+@pytest.mark.parametrize("row", rows(__file__, "refused"), ids=itemgetter(1))
 def test_a_dry_run_refuses_what_the_run_refuses(
-    settings: list[str], reason: str, tmp_path: Path, small: MakeOverrides, monkeypatch: pytest.MonkeyPatch
+    row: list[str], tmp_path: Path, small: MakeOverrides, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    _, reason, *settings = row
     monkeypatch.setattr("outcome_rl.grpo.run.tracking.find_spec", lambda module: None)
     monkeypatch.setattr("outcome_rl.grpo.rollout.vllm_engine.package_versions", lambda: {"vllm": "not installed"})
     arguments = ["--config", "toy", *small(tmp_path, *settings)]
