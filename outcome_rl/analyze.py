@@ -63,7 +63,16 @@ class QuestionReport(TypedDict):
     class_sizes: list[int]  # samples with each answer
 
 
-class Report(SampleSummary):
+class Audit(TypedDict):
+    """The labels of the file, compared with the correctness found here; nothing where golds say nothing."""
+
+    labelled: int  # samples of scored questions with a label in the file
+    agreeing: int  # labelled samples whose label equals the correctness found here
+    disagreements_by_kind: dict[str, int]  # kind -> the other labelled samples, the most frequent kind first
+    disagreements: list[Disagreement]  # the most frequent answers of each kind
+
+
+class Report(SampleSummary, Audit):
     """`SampleSummary` of the scored questions, with the outcome rule and everything that could not be compared.
 
     Where correctness is unknown, `pass_at_k` and `best_at_k` are empty, `solved_fraction` and `majority_correct` None.
@@ -75,10 +84,6 @@ class Report(SampleSummary):
     majority_correct: float | None  # share of questions whose most frequent answer is correct; ties count in part
     remarks: list[str]  # how the file was read
     outcome_rule: str
-    labelled: int  # samples of scored questions with a label in the file
-    agreeing: int  # labelled samples whose label equals the correctness found here
-    disagreements_by_kind: dict[str, int]  # kind -> the other labelled samples, the most frequent kind first
-    disagreements: list[Disagreement]  # the most frequent answers of each kind
     unresolved: int
     unscored_questions: dict[str, str]
     doubtful_golds: dict[str, str]
@@ -142,16 +147,14 @@ def analyze_file(
     judged = not matcher.needs_gold or any(question.gold is not None for question in questions)
     # Golds say nothing of samples without an answer: labels do, where there are some, and otherwise nothing.
     judged = judged and (has_answers or (missing < 1 and None in labels))
-    unscored, doubtful_golds = (dict(one) if judged else {} for one in (found.bad_golds, found.doubtful_golds))
-    if judged and matcher.needs_gold:
-        unscored |= {one.question_id: "the file has no gold answer for it" for one in questions if one.gold is None}
-    elif labelled and not judged:
-        unscored |= {one.question_id: "a sample has no reward or label" for one in questions if None in one.labels}
-    scored = []
-    for question, (keys, ours) in zip(questions, outcomes, strict=True):
-        if question.question_id not in unscored:
-            by_file = np.array(question.labels, dtype=bool) if labelled else None
-            scored.append((question, keys, ours if judged else by_file))
+    unscored = dict(found.bad_golds) if judged else {}
+    if matcher.needs_gold if judged else labelled:
+        unscored |= _lacking(questions, by_gold=judged)
+    scored = [
+        (question, keys, ours if judged else np.array(question.labels, dtype=bool) if labelled else None)
+        for question, (keys, ours) in zip(questions, outcomes, strict=True)
+        if question.question_id not in unscored
+    ]
     if not scored:
         raise ValueError(
             f"{paths[0]}: no question can be scored; {first_reason(unscored)}. Correct the golds or rewards"
@@ -165,11 +168,6 @@ def analyze_file(
             f"{missing:.1%} of the samples have no mathematical answer, so {unused}diff@k and the majority are left "
             "out; --outcome MODULE:FUNCTION reads code, labels or free text"
         )
-    disagreements = _disagreements(scored) if judged else []
-    by_kind: Counter[str] = Counter()
-    for one in disagreements:
-        by_kind[one["kind"]] += one["samples"]
-    num_labelled = sum(label is not None for question, *_ in scored for label in question.labels) if judged else 0
     return Analysis(
         Report(
             **summary,
@@ -179,20 +177,20 @@ def analyze_file(
             majority_correct=_mean([one["majority_correct"] for one in by_question if has_answers]),
             remarks=remarks,
             outcome_rule=matcher.rule,
-            labelled=num_labelled,
-            agreeing=num_labelled - by_kind.total(),
-            disagreements_by_kind=dict(by_kind.most_common()),
-            disagreements=[
-                one
-                for kind, _ in by_kind.most_common()
-                for one in [one for one in disagreements if one["kind"] == kind][:SHOWN_DISAGREEMENTS]
-            ],
+            **_audit(scored if judged else []),
             unresolved=found.unresolved,
             unscored_questions=unscored,
-            doubtful_golds=doubtful_golds,
+            doubtful_golds=dict(found.doubtful_golds) if judged else {},
         ),
         by_question,
     )
+
+
+def _lacking(questions: Sequence[Question], *, by_gold: bool) -> dict[str, str]:
+    """Return the questions without what says which samples are correct, each with the reason."""
+    if by_gold:
+        return {one.question_id: "the file has no gold answer for it" for one in questions if one.gold is None}
+    return {one.question_id: "a sample has no reward or label" for one in questions if None in one.labels}
 
 
 def reading_of(matcher: OutcomeKind, *, from_text: bool = False) -> dict[str, Any]:
@@ -249,8 +247,8 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return fmean(known) if known else None  # rounded once, whatever the order
 
 
-def _disagreements(scored: Sequence[_Scored]) -> list[Disagreement]:
-    """List the answers whose label in the file differs from the correctness found here, the most frequent first."""
+def _audit(scored: Sequence[_Scored]) -> Audit:
+    """Compare the labels in the file with the correctness found here."""
     differing = Counter(
         (question.question_id, question.gold or "", answer, bool(ours))
         for question, _, correct in scored
@@ -259,10 +257,21 @@ def _disagreements(scored: Sequence[_Scored]) -> list[Disagreement]:
         )
         if theirs is not None and bool(ours) != theirs
     )
-    return [
-        Disagreement(question_id=id_, gold=gold, answer=answer, correct=ours, kind=_kind(gold, answer), samples=samples)
-        for (id_, gold, answer, ours), samples in differing.most_common()
-    ]
+    by_kind: Counter[str] = Counter()
+    of_kind: dict[str, list[Disagreement]] = {}
+    for (id_, gold, answer, ours), samples in differing.most_common():
+        kind = _kind(gold, answer)
+        by_kind[kind] += samples
+        of_kind.setdefault(kind, []).append(
+            Disagreement(question_id=id_, gold=gold, answer=answer, correct=ours, kind=kind, samples=samples)
+        )
+    labelled = sum(label is not None for question, *_ in scored for label in question.labels)
+    return Audit(
+        labelled=labelled,
+        agreeing=labelled - by_kind.total(),
+        disagreements_by_kind=dict(by_kind.most_common()),
+        disagreements=[one for kind, _ in by_kind.most_common() for one in of_kind[kind][:SHOWN_DISAGREEMENTS]],
+    )
 
 
 def _kind(gold: str, answer: str | None) -> str:
