@@ -139,5 +139,5 @@ REMARK = re.compile(
     r"|\((?:(?:since|because|as|see|from|by|rounded|e\.g|and not|not|or)\b"
     r"|(?!base|mod|incorrect|wrong|not\b)[a-z]{3,}(?:[- ][a-z]+){0,6}\)(?<!(?:lion|sand|cent)\)))"
     r"|\[[0-9]{1,2}\]|\$?\\(?:blacksquare|square|checkmark|qed|Box)\b"
-    r"|(?:remains?|left|in total|altogether|overall|and (?:we|this|that|so|it|I))\b)"
+    r"|and (?:we|this|that|so|it|I)\b)"
 )

@@ -2,16 +2,22 @@
 
 import re
 
-from outcome_rl.outcomes.extraction.announcements import CALCULATION, CONCLUSION
+from outcome_rl.outcomes.extraction.announcements import CONCLUSION
 from outcome_rl.outcomes.extraction.answer import DIGIT, answer_at, bare, sentence_ends
-from outcome_rl.outcomes.extraction.statement import QUANTITY, UNSETTLED, changed_behind, head, said
+from outcome_rl.outcomes.extraction.statement import BULLET, UNSETTLED, changed_behind, head, quantity_of, said
 from outcome_rl.outcomes.outcome import Outcome
 
-# `The area is 21 square units.`, `The sum of the numbers is 12.`: a value, and at most a unit behind it.
-_STATEMENT = re.compile(
-    r"\s*The (?:(?:[A-Za-z'’-]+|\$[^$\n]+\$) ){1,14}(?:(?:is|are)(?: equal to)?|equals) "
-    rf"(?:{CALCULATION})?(?:{QUANTITY})(?: (?!of\b)[A-Za-z/²³]+){{0,3}}\s*[.!。]"
+# A line that computes a quantity, `= 105 pounds`, and is not cut off.
+_COMPUTES = re.compile(
+    r"[^\n]{0,200}=\s{0,9}(?:[$€£][0-9][0-9,.]{0,20}|[0-9][0-9,.]{0,20}%?(?: [A-Za-z²³]{3,20}){1,3})"
+    r"|[A-Za-z][^\n=]{0,200}[A-Za-z] [a-z]{2,20} [^\n=]{0,50}=[^=\n]{1,99}[-+*/×x÷][^=\n]{1,99}"
+    r"=\s{0,9}[0-9][0-9,.]{0,20}"
 )
+_CLAUSE = re.compile(r"\s*+[A-Z$](?=[^\n]{0,200}[a-z]{2} )")
+# Denied, planned, or cut off in a decimal.
+_DENIES = re.compile(r"n't\b|\bnot\b|\b[Ww]e (?:need|want|must|should|have to)\b|\.\.\Z|[=*][^\n]{0,99}[0-9]\.\Z")
+_LINKED = re.compile(r"(?:\b(?:is|are|was|were|be|to)|=)\s{0,3}[^\s]?\Z")  # before a number that ends its sentence
+_PLAIN = re.compile(r"[$€£]?[-−]?[0-9][0-9,./]{0,30}%?(?: ?[A-Za-z/²³ ]{1,30})?")
 _MAX_CONCLUSION = 300
 _CLOSES = re.compile(r"(?<=[.!?。])[\"'”’»](?:\s{0,4}[}`]){0,4}\Z|(?<=[.!?。])(?:\s{0,4}[}`]){1,4}\Z")
 _STOP = re.compile(r"[.!。！।۔$)*]|.\s*[*_]")  # emphasis closes a sentence, too
@@ -28,19 +34,37 @@ def conclusion(text: str, seen: str, of_reasoning: bool = False) -> Outcome | No
         of_reasoning: the text follows the reasoning, which it concludes.
     """
     starts, end = _last_line(seen)
-    if not 0 < end - starts[-1] <= _MAX_CONCLUSION or not (of_reasoning or _STOP.match(text, end - 1)):
+    if not 0 < end - starts[-1] <= _MAX_CONCLUSION:
+        return None
+    is_complete = of_reasoning or _STOP.match(text, end - 1) or _COMPUTES.fullmatch(seen, starts[-1], end)
+    if not is_complete:
         return None
     start = next((at for at in reversed(starts) if CONCLUSION.match(seen, at, end)), None)
     is_drawn = start is not None
     if start is None:
-        start = starts[-1]
-        states = of_reasoning or _STATEMENT.fullmatch(seen, start, end)
-        if not states or UNSETTLED.search(seen, start, end):
+        mark = BULLET.match(seen, starts[-1], end)
+        start = mark.end() if mark else starts[-1]
+        states = of_reasoning or _states(seen, start, end)
+        if not states:
             return None
     span = head(seen, start, end)
+    if span and not is_drawn and UNSETTLED.search(seen, start, span[0]):
+        return None
     if span and not is_drawn and changed_behind(seen, span[1], end):
         return None
     return span and answer_at(seen, *span, "conclusion")
+
+
+def _states(seen: str, start: int, end: int) -> bool:
+    """Whether a sentence is a clause with one number, and complete; or a line that computes one."""
+    if _COMPUTES.fullmatch(seen, start, end):
+        return True
+    if _DENIES.search(seen, start, end) or seen[end - 1] not in ".!。" or not _CLAUSE.match(seen, start, end):
+        return False
+    span = quantity_of(seen, start, end)
+    if span is None or span[1] >= end or _PLAIN.fullmatch(seen, *span) is None:
+        return False
+    return span[1] < end - 1 or _LINKED.search(seen, max(start, span[0] - 9), span[0] + 1) is not None
 
 
 # A later sentence that takes an answer back: `Wait, I made a mistake. The correct value is 15.`

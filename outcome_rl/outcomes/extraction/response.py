@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
-from outcome_rl.outcomes.extraction.answer import BOX, SENTENCE_END, bare, last_match, moved
+from outcome_rl.outcomes.extraction.answer import BOX, DIGIT, SENTENCE_END, bare, last_match, moved
 from outcome_rl.outcomes.extraction.boxes import EMPTY_BOX, last_box
 from outcome_rl.outcomes.extraction.conclusions import conclusion, corrected
 from outcome_rl.outcomes.extraction.phrases import alone, hash_mark, phrase, result, tag
@@ -99,7 +99,7 @@ def _answers(text: str, is_final: bool) -> Iterator[Outcome | None]:
         yield moved(inside, tagged.start) if inside else tagged
     seen = view(text)
     yield hash_mark(seen)
-    yield phrase(seen)
+    yield _refined(text, seen, phrase(seen))
     yield result(seen)
     yield conclusion(text, seen)
     yield alone(seen)
@@ -114,6 +114,17 @@ def _named_after(text: str, box: Outcome) -> Outcome | None:
     return moved(answer, box.end) if answer and _NAMED.search(answer.text) and bare(answer.text) else None
 
 
+def _refined(text: str, seen: str, stated: Outcome | None) -> Outcome | None:
+    """Return the value of the last line where a label heads several lines or a sentence without one value."""
+    if stated is None or not (
+        len(stated.text.split()) > 3 or _HEADS.search(seen, max(0, stated.start - 150), stated.start)
+    ):
+        return stated
+    last = conclusion(text, seen)
+    return last if last and last.start > stated.end and DIGIT.search(last.text) else stated
+
+
+_HEADS = re.compile(r"[Aa][Nn][Ss][Ww][Ee][Rr]\s{0,3}:\s{0,9}\n[^\n]{0,120}\Z")
 _NAMED = re.compile(r"[0-9]|\A\(?[A-J]\b")
 
 

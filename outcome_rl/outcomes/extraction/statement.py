@@ -6,6 +6,7 @@ its words. A quantity is no head if a preposition or a joint ties it to another:
 """
 
 import re
+from collections import deque
 from itertools import pairwise
 
 from outcome_rl.outcomes.canonical.choices import label_of_choice
@@ -22,7 +23,8 @@ _TERM = (
 )
 _TUPLE = r"[(\[][-−]?[0-9][0-9./]*(?:, ?[-−]?[0-9][0-9./]*)+[)\]]"
 QUANTITY = (
-    r"\$\$?[^$\n]{1,300}\$\$?(?![0-9])|\\\([^\n]{0,300}?\\\)|\\\[[^\n]{0,300}?\\\]|-?\\[dt]?frac\{[^{}\n]{1,20}\}\{[^{}\n]{1,20}\}"
+    r"\$\$?[^$\n]{1,300}\$\$?(?![0-9])|\\\([^\n]{0,300}?\\\)|\\\[[^\n]{0,300}?\\\]"
+    r"|-?\\[dt]?frac\{[^{}\n]{1,20}\}\{[^{}\n]{1,20}\}"
     rf"|{_TUPLE}"
     r"|(?<![A-Za-z0-9_.^√])(?<![-+−×·*/^] )(?<![0-9a-zπ)][-+−×·*/])"  # no part of a formula
     rf"(?>[-−]?[$€£]?(?=[0-9]){_TERM}(?:\s?(?:[-+−×·*^/])\s?{_TERM})*(?:\s?\\?%)?)"
@@ -35,26 +37,55 @@ _LISTED = re.compile(rf"\s*(?:[,;]\s*(?:(?:and|or)\s+)?|(?:and|or)\s+)(?:{NAME})
 _MAX_STATEMENT = 300
 # Words before a number by which it is not the answer: they plan, limit, deny or change it, or give a step.
 UNSETTLED = re.compile(
-    r"(?i)\b(?:if|when|not|never|no|false|wrong|incorrect|mistake|guess|plan|task|goal|trick|approach|step|first|next|options?"
-    r"|choices?|cases?|problem|question|equation|given|known|example|half|twice|double|triple|more|less|than|fewer|least|most"
+    r"(?i)\b(?:if|when|not|never|no|false|wrong|incorrect|mistake|guess|plan|task|goal|trick|approach|step|first"
+    r"|next|options?"
+    r"|choices?|cases?|problem|question|equation|given|known|example|half|twice|double|triple|more|less|than|fewer"
+    r"|least|most"
     r"|between|(?<![0-9] )squared?|cubed?|root|logarithm|inverse|percent|about|nearly|almost)\b|n't\b"
+)
+_PLANS = re.compile(r"(?i)\b(?:if|never|false|wrong|incorrect|mistake|guess|plan|task|goal|trick)\b|n't\b")
+_VERB = re.compile(rf"{QUANTITY}|({VERB})")
+# Between the quantities of a list.
+_LISTED = re.compile(rf"\s*(?:[,;]\s*(?:(?:and|or)\s+)?|(?:and|or)\s+)(?:{NAME})?")
+
+_MAX_STATEMENT = 300
+# Words before a number by which it is not the answer: they plan, limit, deny or change it, or give a step.
+UNSETTLED = re.compile(
+    r"(?i)\b(?:if|when|not|never|no|false|wrong|incorrect|mistake|guess|plan|task|goal|trick|approach|step|first"
+    r"|next|options?"
+    r"|choices?|cases?|problem|question|equation|given|known|example|half|twice|double|triple|more|less|than|fewer"
+    r"|least|most"
+    r"|between|(?<![0-9] )squared?|cubed?|root|logarithm|inverse|percent|about|nearly|almost)\b|n't\b"
+)
+_PLANS = re.compile(
+    r"(?i)\b(?:if|when|never|false|wrong|incorrect|mistake|guess|plan|task|goal|trick|half|twice|double|triple)\b|n't\b"
+)
+_VERB = re.compile(VERB + r"|\b(?:has|have|had|was|were|will|would|can|could|should|must)\b")
+# `After 2 hours, ...`: what stands before the clause.
+_BEFORE = re.compile(
+    r"(?i)\s*+(?:that )?(?:when|if|after|before|since|because|once|in|at|on|with|for|by|during|over|from|out of) "
+    r"(?:[^,.\n]|[,.](?=[0-9])){1,100},\s(?=[^\n]{0,200}[0-9])"
 )
 _FRACTIONS = (
     r"(?:(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|hundred|thousand|million|[a-z]{3,5}teen|[a-z]{3,5}tie)th"
-    r"|hal(?:f|ve)|third|quarter)s?"
+    r"|(?:hal(?:f|ve)|third|quarter)(?=s? of\b))s?"
 )
 # Words right behind a number that change it, compare it, or go on with it.
 _CHANGED = re.compile(
-    rf"(?i)[\s-]{{0,3}}(?:[!^]|(?:dozens?|hundreds?|score|lakhs?|crores?|grand|(?:thousand|[mbtr]+illion)s?|{_FRACTIONS}"
+    rf"(?i)[\s-]{{0,3}}(?:[!^]|(?:dozens?|hundreds?|score|lakhs?|crores?|grand|(?:thousand|[mbtr]+illion)s?"
+    rf"|{_FRACTIONS}"
     r"|squared|cubed|factorial|choose|mod|base|plus|minus|(?:over|by|to|x)(?= ?[-−(]?[$\\]?[0-9a-z](?![a-z]))"
     r"|times(?=\s+(?:as|more|less|the|[a-z]{1,20}er)\b)|fold|(?:out )?of (?:the )?[0-9$]|in [0-9]{1,6}(?! ?[a-z])"
-    r"|for every|pairs?|couples?|and a half|(?:more|less|fewer|greater|older|younger|higher|lower) than|upwards?"
+    r"|for every|pairs?|couples?|and a half|(?:more|less|fewer|greater|older|younger|higher|lower) than(?! (?:an?"
+    r"|the|his|her|its|their|our) |\s(?!half|twice|double|triple)[A-Za-z]{3,20})"
+    r"|upwards?"
     r"|[ap]\.?m|o'clock|b\.?c|a\.?d|b?\.?c\.?e)\b)"
 )
 _OR_MORE = re.compile(r"(?i)\b(?:or|and) (?:more|less|fewer|so|up|over|above|below|under|a half)\b")
 # Words by which the number behind them is a part of something, or of a name: `multiples of 6`, `Player 1`.
 _PART_OF = re.compile(
-    r"(?:\b(?:(?<!total )of|by|mod|base|from|except|minus|negative|plus|over|point|than)"
+    r"(?:\b(?:(?<!total )of|(?<!ed )(?<!ing )(?<!is )(?<!off )by|mod|base|from|except|minus|negative|plus|over|point"
+    r"|than)"
     r"|(?:\A|\b(?:is|are|was|the|an?|in|on|of|to|at|for|and|or))\s*[A-Z]\w{0,20}) \Z"
 )
 _MEASURE = re.compile(r"\ban? (?!(?:multiple|factor|power|divisor|fraction|product|sum|root)\b)[a-z]{3,12} of \Z")
@@ -64,7 +95,6 @@ _PREPOSITION = (
 )
 # What ties a number to another: `90 hours in 4 weeks`, and at the beginning `Out of 20 students 12 passed`.
 _TIED = re.compile(rf"(?i)\b{_PREPOSITION}(?: the| a| all| its| his| her| their)?\s{{0,3}}\Z")
-_ADJUNCT = re.compile(rf"(?i)(?:\A|,\s|\Athat\s)(?!each|every){_PREPOSITION}(?: [a-z]{{1,12}}){{0,2}}\s\Z")
 _FUNCTION = re.compile(
     r"(?i)\b(?:(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?|log|ln|lg|exp|sqrt|max|min|gcd|lcm|det|mod|pi|frac|cdot|times)\b"
 )
@@ -75,7 +105,8 @@ _LABELLED = re.compile(NAME)
 
 # Formulas that are one answer, up to the end of the sentence: `$x = 1$ and $y = 2$.`
 _FORMULAS = re.compile(
-    r"\$([^$\n]{1,100}(?:\$(?:\s{0,9}[,;]\s{0,9}|\s{0,9},?\s{0,9}(?:and|or)\s{1,9})\$[^$\n]{1,100}){1,9})\$\s*+(?:[.!。]|,?\s*+respectively|\Z|\n)"
+    r"\$([^$\n]{1,100}(?:\$(?:\s{0,9}[,;]\s{0,9}|\s{0,9},?\s{0,9}(?:and"
+    r"|or)\s{1,9})\$[^$\n]{1,100}){1,9})\$\s*+(?:[.!。]|,?\s*+respectively|\Z|\n)"
 )
 _INSIDE = r"((?:[^\\\n@]|\\[^\n@]){1,100}?)\s{0,9}"
 _QUOTED = re.compile(
@@ -96,7 +127,11 @@ _FIELD = re.compile(
 _ENDS_STRING = re.compile(r"\\{0,3}[\"']\s{0,99}(?:[,}\]]|\Z)")
 # `1. 12` above `2. 13`: both are the answer.
 _NUMBERED = re.compile(r"(?s)1[.)]\s[^\n]{1,200}\n\s*+2[.)]\s.{1,600}?(?=\n\s{0,9}\n|\Z)")
-_BULLET = re.compile(r"[-–•*]\s++(?=[A-Z])")
+# A mark of a list, or of a step, before a statement.
+BULLET = re.compile(
+    r"[-–*]\s++(?=[A-Z])|[•→]\s++|(?<=\n)(?:[-–*>]|[1a][.)])\s++|1[.)]\s++(?=[-$\\0-9])|(?:Step"
+    r"|STEP) [0-9]{1,2}[.:]\s++"
+)
 _CLAUSE = re.compile(r"(?:[A-Z][a-z'’.]*+\s(?=.{0,300}[a-z]{2} )|[\u3040-\u9fff])", re.DOTALL)
 _BRACKET = re.compile(r"\\?[()\[\]{}]")
 
@@ -111,7 +146,7 @@ def said(text: str, start: int, is_english: bool = True) -> Outcome | None:
         if field[1]:
             return said(text[:end], at + len(text[at:end]) - len(text[at:end].lstrip("\\\"' "))) if at < end else None
         return answer_at(text, at, end, "phrase")
-    if bullet := _BULLET.match(text, start):
+    if bullet := BULLET.match(text, start):
         start = bullet.end()
     if lead := words.HEAD.match(text, start):
         start = lead.end()
@@ -148,11 +183,15 @@ def _balanced(text: str, start: int, end: int) -> int:
 def quantity_of(text: str, start: int, end: int) -> tuple[int, int] | None:
     """Return the one head quantity of a statement, with a known unit; None if it has several, or words change it."""
     end = min(end, start + _MAX_STATEMENT)
+    if adjunct := _BEFORE.match(text, start, end):
+        start = adjunct.end()
     if (span := head(text, start, end, is_statement=True)) is None or not DIGIT.search(text, *span):
         return None
     before = text[start : span[0]]
+    verb = deque(_VERB.finditer(before), maxlen=1)
+    near = before[verb[0].end() :] if verb else before
     is_part = _PART_OF.search(before) and not _MEASURE.search(before)
-    if UNSETTLED.search(before) or is_part or _FUNCTION.search(before):
+    if _PLANS.search(before) or UNSETTLED.search(near) or is_part or _FUNCTION.search(before):
         return None
     stop = _end_of_unit(text, span[1], end)
     if changed_behind(text, stop, end) or not (stop == end or text[stop] in " ,;.)(（：:—–" or text[stop] >= "\u3040"):
@@ -204,9 +243,7 @@ def head(text: str, start: int, end: int, is_statement: bool = False) -> tuple[i
 def _heads(text: str, start: int, quantities: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return the quantities that nothing ties to another one."""
     at, stop = quantities[0]
-    heads, is_tied = [(at, stop)], _ADJUNCT.search(text[start:at]) is not None
-    if is_tied:
-        heads.clear()
+    heads, is_tied = [(at, stop)], False
     for (_, before), (at, stop) in pairwise(quantities):
         between = text[before:at]
         if not _JOINED.search(between):
