@@ -27,7 +27,7 @@ BACKENDS = [
 TABLES = [BACKENDS[0], BACKENDS[2]]  # the count table has no native one
 
 B, T, H, V = 4, 6, 16, 211  # V is prime: no block size divides it
-TOKEN_LOSSES = ["ppo", "gspo", "gmpo", "cispo", "sapo", "dppo_tv", "dppo_kl", "vespo", "reinforce"]
+TOKEN_LOSSES = ["ppo", "gspo", "gmpo", "cispo", "sapo", "dppo_tv", "dppo_kl", "vespo", "m2po", "reinforce"]
 AGGREGATIONS = ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 
 # Distances of the policy from the old and the reference policy. Rounding the logits to bfloat16 moves log-probabilities
