@@ -14,6 +14,7 @@ from bench.result_file import measured_on
 from bench.step import OURS
 from experiments import levels
 from experiments.bandits import sweeps
+from experiments.negative import study as negative
 from experiments.paper import decided, frontier, grid, hard_questions, methods
 from experiments.paper.measures import Results
 from experiments.paper.plan import FORGETTING, HARD_ESTIMATORS
@@ -103,6 +104,7 @@ def pages() -> dict[Path, str]:
             "countdown": rows_table(countdown.STUDY) + means_table(countdown.STUDY),
             "default": rows_table(default.STUDY) + means_table(default.STUDY),
         },
+        "experiments/negative/README.md": {"rows": negative.rows_table()},
         "experiments/sampled/README.md": {"rows": sampled_study.rows_table()},
         "docs/outcomes.md": {"spellings": f"{rules.spelling_table()}\n"},
         "bench/results/outcomes.md": {
