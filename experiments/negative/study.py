@@ -90,8 +90,8 @@ def settings(run: Run, folder: Path) -> list[str]:
 def measured(folder: Path, run: Run) -> dict[str, float]:
     """Return the measures of the last evaluation, and the tokens of the responses over the last ten steps."""
     own = folder / "runs" / run.name
-    last = read_rows(own / "evaluations.jsonl")[-1]["pass_at_k"]
-    tokens = [row["response/tokens_mean"] for row in read_rows(own / "metrics.jsonl")[-10:]]
+    last = [*read_rows(own / "evaluations.jsonl")][-1]["pass_at_k"]
+    tokens = [row["response/tokens_mean"] for row in [*read_rows(own / "metrics.jsonl")][-10:]]
     return {"pass@1": last["1"], "pass@32": last["32"], "tokens": sum(tokens) / len(tokens)}
 
 
