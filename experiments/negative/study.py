@@ -15,7 +15,7 @@ from threading import Event
 from typing import Any, NamedTuple
 
 from experiments.lab.verdicts import LEAST_UNITS, Case, judge
-from experiments.paper.runs import environment_of, is_done, train_in_a_process
+from experiments.paper.runs import environment_of, train_in_a_process
 from outcome_rl.files.atomic import write_json
 from outcome_rl.files.jsonl import read_rows, write_rows
 from outcome_rl.toy import DialectTask
@@ -51,7 +51,7 @@ ROWS = (
 
 
 class Run(NamedTuple):
-    """One training, as the functions of experiments.paper.runs take it."""
+    """One training."""
 
     arm: str
     seed: int
@@ -129,7 +129,7 @@ def main() -> None:
     write_rows(folder / "test.jsonl", DialectTask().problems("test", TEST_QUESTIONS))
     figures: dict[str, dict[str, dict[str, float]]] = {}
     for run in runs(options.seeds):
-        if not is_done(folder, run, STEPS):
+        if not any(row["step"] == STEPS for row in read_rows(folder / "runs" / run.name / "evaluations.jsonl")):
             train_in_a_process(settings(run, folder), folder / "logs" / f"{run.name}.log", Event())
         figures.setdefault(run.arm, {})[str(run.seed)] = measured(folder, run)
         print(run.name, figures[run.arm][str(run.seed)], flush=True)

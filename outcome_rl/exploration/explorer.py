@@ -113,7 +113,7 @@ class Explorer:
         question_ids: Batch | Sequence[str],
         responses: Sequence[str] | None = None,
         golds: Sequence[str] | None = None,
-        rewards: Tensor | Sequence[float] | None = None,
+        rewards: Tensor | Sequence[float] | Sequence[Sequence[float]] | None = None,
         *,
         scale: Scale | None = None,
         **columns: Any,
@@ -124,6 +124,9 @@ class Explorer:
         `adv_estimator`. The bonus is that of `group_advantages`, computed from the counts before this call: responses
         of one call do not affect one another's counts. A group in which no response has an answer gets no bonus, unless
         the bonus says `no_answer=own_class`. Threads may share an explorer: calls take turns.
+
+        Several rewards, (N, K), are each normalised by the estimator, and the weighted sum of their advantages is
+        divided by its standard deviation over the batch, before the bonus is added (GDPO, arXiv:2601.05242).
 
         Args:
             question_ids, responses, golds, rewards: columns of a `Batch`, or a `Batch` in place of the first.

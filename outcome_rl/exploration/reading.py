@@ -4,6 +4,7 @@ A rank sends outcome keys, correctness and final answers, with the ids and numbe
 where they are.
 """
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -22,6 +23,8 @@ from outcome_rl.outcomes.outcome import Outcome
 from outcome_rl.questions import question_key
 from outcome_rl.ranks import gathered
 
+LARGEST_REWARD = 1e15  # sums of squares of a batch are then float32 numbers
+
 
 class Reading(NamedTuple):
     """N responses of one rank or of all, in order of rank."""
@@ -31,7 +34,8 @@ class Reading(NamedTuple):
     group_ids: Sequence[Hashable] | None
     keys: Tensor  # (N,) int64 keys of the outcomes
     correct: Tensor  # (N,) bool
-    rewards: Tensor | None
+    rewards: Tensor | None  # (N, K) floating point
+    reward_weights: tuple[float, ...]  # K, empty without rewards
     answers: list[Outcome | None]
     golds: dict[str, str]  # of the questions that had none before
     correctness: Correctness
@@ -88,11 +92,12 @@ def _joined(parts: Sequence[Reading], kind: OutcomeKind) -> Reading:
         if len({value is None for value in values}) > 1:
             raise ValueError(f"{name} must be given on every rank of the process group, or on none")
         if isinstance(values[0], Tensor):
-            columns[name] = torch.cat(values)
+            columns[name] = torch.cat([value for value in values if len(value)] or values[:1])
         elif values[0] is not None:
             columns[name] = [*chain.from_iterable(values)]
     return parts[0]._replace(
         **columns,
+        reward_weights=max((part.reward_weights for part in parts), key=len),  # a rank without responses knows no K
         golds=_agreed(chain.from_iterable(part.golds.items() for part in parts), kind, {}),
         correctness=_same([part.correctness for part in parts]),
         unresolved=sum(part.unresolved for part in parts),
@@ -128,6 +133,8 @@ def _read(batch: Batch, kind: OutcomeKind, config: ExplorationConfig, known: Fac
     gold_of = {question_id: known.golds.get(question_id) or golds.get(question_id, "") for question_id in key_of}
     if batch.golds is not None or any(gold_of.values()):
         batch = replace(batch, golds=[gold_of[question_id] for question_id in batch.question_ids])
+    rewards = None if batch.rewards is None else _rewards(batch.rewards, len(batch))
+    weights = _weights(batch.reward_weights, 0 if rewards is None else rewards.shape[1])
     kind.seen = known.texts
     outcomes = kind.classify(batch, limit_s=config.grading_limit_s)
     return Reading(
@@ -136,7 +143,8 @@ def _read(batch: Batch, kind: OutcomeKind, config: ExplorationConfig, known: Fac
         group_ids=batch.group_ids,
         keys=torch.from_numpy(outcomes.keys),
         correct=torch.from_numpy(outcomes.correct) if correct is None else correct,
-        rewards=_numbers("rewards", batch.rewards, len(batch)),
+        rewards=rewards,
+        reward_weights=weights,
         answers=outcomes.answers,
         golds=golds,
         correctness=correctness,
@@ -161,17 +169,25 @@ def _agreed(golds: Iterable[tuple[str, str]], kind: OutcomeKind, known: Mapping[
     return new
 
 
-def _numbers(name: str, values: Tensor | Sequence[float] | None, n: int) -> Tensor | None:
-    if values is None:
-        return None
-    values_N = _column(name, values, None if isinstance(values, Tensor) else torch.float32)
-    values_N = values_N if values_N.is_floating_point() else values_N.float()
-    if values_N.shape != (n,) or not values_N.isfinite().all():
+def _rewards(values: Any, n: int) -> Tensor:
+    """Return rewards as (N, K), of one function as (N, 1)."""
+    given = _column("rewards", values, None if isinstance(values, Tensor) else torch.float32)
+    given = given if given.is_floating_point() else given.float()
+    if given.shape[:1] != (n,) or given.dim() > 2 or 0 in given.shape[1:] or not given.isfinite().all():
         raise ValueError(
-            f"{name} must be {n} finite floating-point numbers, one per response; got {values_N.dtype} of shape "
-            f"{tuple(values_N.shape)} with {int((~values_N.isfinite()).sum())} that are not finite"
+            f"rewards must be {n} finite floating-point numbers, one per response, or rows of them, one per reward "
+            f"function; got {given.dtype} of shape {tuple(given.shape)} with {int((~given.isfinite()).sum())} that are "
+            "not finite"
         )
-    return values_N
+    bounded = given.clamp(-LARGEST_REWARD, LARGEST_REWARD)
+    return bounded.reshape(n, -1) if n else bounded.reshape(0, given.shape[1] if given.dim() == 2 else 1)
+
+
+def _weights(given: Sequence[float] | None, k: int) -> tuple[float, ...]:
+    weights = (1.0,) * k if given is None else tuple(map(float, given))
+    if len(weights) != k or not all(map(math.isfinite, weights)):
+        raise ValueError(f"reward_weights must be {k} finite numbers, one per column of rewards; got {list(weights)}")
+    return weights
 
 
 def _verdicts(correct: Tensor | Sequence[bool], n: int) -> Tensor:

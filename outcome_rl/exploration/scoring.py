@@ -4,6 +4,7 @@ Shapes: N responses in groups; B groups of equal size n.
 """
 
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -40,31 +41,32 @@ def score_batch(
     """
     groups = _group_indices(reading.question_ids, reading.group_ids)
     order_N, shapes = _rows_by_size(groups)
-    columns = [
-        reading.questions,
-        reading.keys,
-        reading.correct,
-        reading.correct.float() if reading.rewards is None else reading.rewards,
-        torch.from_numpy(groups),
-        order_N,
-    ]
-    questions_N, keys_N, correct_N, rewards_N, groups_N, order_N = move(columns, counts.device)
+    rewards_KN = [reading.correct.float()] if reading.rewards is None else reading.rewards.unbind(dim=1)
+    columns = [reading.questions, reading.keys, reading.correct, torch.from_numpy(groups), order_N, *rewards_KN]
+    questions_N, keys_N, correct_N, groups_N, order_N, *rewards_KN = move(columns, counts.device)
     counts_N, history_3N = counts.read(questions_N, keys_N)
-    advantages_N, bonuses_N = torch.zeros_like(rewards_N), torch.zeros_like(rewards_N)
+    advantages_N, bonuses_N = torch.zeros_like(rewards_KN[0]), torch.zeros_like(rewards_KN[0])
     for rows_N, shape in zip(order_N.split_with_sizes([B * n for B, n in shapes]), shapes, strict=True):
         rows_Bn = rows_N.view(shape)
-        part = group_advantages(
-            rewards_N[rows_Bn],
-            questions_N[rows_Bn[:, 0]],
-            keys_N[rows_Bn],
-            counts,
-            config,
-            correct=correct_N[rows_Bn],
-            past=Past(counts_N[rows_Bn], history_3N[:, rows_Bn[:, 0]]),
-            batch=batches,
-            update=False,
-        )
-        advantages_N[rows_Bn], bonuses_N[rows_Bn] = part.advantages, part.bonuses
+        parts = [
+            group_advantages(
+                rewards_N[rows_Bn],
+                questions_N[rows_Bn[:, 0]],
+                keys_N[rows_Bn],
+                counts,
+                config if rewards_N is rewards_KN[0] else replace(config, bonus="none"),
+                correct=correct_N[rows_Bn],
+                past=Past(counts_N[rows_Bn], history_3N[:, rows_Bn[:, 0]]),
+                batch=batches,
+                update=False,
+            )
+            for rewards_N in rewards_KN
+        ]
+        advantages_N[rows_Bn] = _weighted([part.advantages for part in parts], reading.reward_weights)
+        bonuses_N[rows_Bn] = parts[0].bonuses
+    if len(rewards_KN) > 1:  # the mean of GRPO's advantages is 0, and not subtracted, so that equal samples keep 0
+        ddof = min(config.ddof, len(advantages_N) - 1)
+        advantages_N = advantages_N / (advantages_N.std(correction=ddof) + config.eps)
     history = History(*history_3N)
     gated_N = None
     if config.gate is not None:
@@ -75,7 +77,7 @@ def score_batch(
         bonuses_N.masked_fill_(gated_N, 0.0)
     scored = Scored(
         correct=correct_N,
-        rewards=rewards_N,
+        rewards=_weighted(rewards_KN, reading.reward_weights),
         keys=keys_N,
         counts=counts_N,
         **history._asdict(),
@@ -93,6 +95,13 @@ def score_batch(
     )
     check_results(config, scored.host.advantages, scored.host.bonuses)  # on a GPU, `group_advantages` does not look
     return questions_N, scored
+
+
+def _weighted(columns: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
+    """Return the weighted sum of columns; a single one of weight 1, or without weights, is returned as it is."""
+    if len(columns) == 1 and weights in ((), (1.0,)):
+        return columns[0]
+    return torch.stack([weight * column for weight, column in zip(weights, columns, strict=True)]).sum(dim=0)
 
 
 def _group_indices(question_ids: Sequence[str], group_ids: Sequence[Hashable] | None) -> NDArray[np.int64]:

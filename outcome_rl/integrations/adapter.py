@@ -146,6 +146,25 @@ def with_disagreement(scored: Scored, scores: Any) -> Scored:
     return replace(scored, further=scored.further | {"exploration/reward_disagrees": share})
 
 
+def correct_by_reward(scores_NK: Tensor, chosen: Sequence[int], threshold: float) -> Tensor:
+    """Return which responses the named rewards call correct: one of them is at least the threshold.
+
+    Args:
+        scores_NK: numbers of K reward functions for N responses, NaN where a function gave none.
+        chosen: indices of the functions that decide.
+
+    Raises:
+        ValueError: none of them scored a response that another function scored.
+    """
+    decisive = scores_NK[:, [*chosen]]
+    if (decisive.isnan().all(dim=1) & ~scores_NK.isnan().all(dim=1)).any():
+        raise ValueError(
+            "correct_reward gave None for a completion that another reward function scored, so it is unknown "
+            "whether it is correct. Give correct_reward a list that has a function for every row of the data"
+        )
+    return (decisive >= threshold).any(dim=1)
+
+
 def stable_ids(
     id_key: str,
     rows: Sequence[Mapping[str, Any]],

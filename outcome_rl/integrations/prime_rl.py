@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from verifiers.v1 import Episode
 
 
-def exploring(algorithm: type[Any], *, answer_key: str | None = "answer", **settings: Any) -> type[Any]:
+def exploring(
+    algorithm: type[Any], *, answer_key: str | None = "answer", correct_reward: str = "", **settings: Any
+) -> type[Any]:
     """Return a subclass of prime-rl's `GRPOAlgorithm` with advantages and bonuses of an `Explorer`.
 
     Every training environment has an object of the class, and so its own counts. Advantages are not divided by the
@@ -29,7 +31,7 @@ def exploring(algorithm: type[Any], *, answer_key: str | None = "answer", **sett
 
     Args:
         algorithm: prime-rl's `GRPOAlgorithm`.
-        answer_key: as for `assign_advantages`.
+        answer_key, correct_reward: as for `assign_advantages`.
         **settings: fields of `ExplorationConfig`.
 
     Raises:
@@ -63,6 +65,7 @@ def exploring(algorithm: type[Any], *, answer_key: str | None = "answer", **sett
                 self.explorer,
                 self.tokenizer,
                 answer_key=answer_key,
+                correct_reward=correct_reward,
                 # prime-rl's group; a trace's own task may be one that the environment derived from it.
                 question_ids=[f"{episode.task.type}:{episode.task.key}" for episode, _ in pairs],
                 scale="none",
@@ -71,12 +74,14 @@ def exploring(algorithm: type[Any], *, answer_key: str | None = "answer", **sett
     return Exploring
 
 
-def validating(metrics: type[Any], *, answer_key: str | None = "answer", **settings: Any) -> type[Any]:
+def validating(
+    metrics: type[Any], *, answer_key: str | None = "answer", correct_reward: str = "", **settings: Any
+) -> type[Any]:
     """Return a subclass of prime-rl's `EvalMetrics` that adds `validation_of` to what it logs, for each agent.
 
     Args:
         metrics: prime-rl's `EvalMetrics`.
-        answer_key: as for `validation_of`.
+        answer_key, correct_reward: as for `validation_of`.
         **settings: fields of `ExplorationConfig`; outcomes and correctness are read from them.
 
     Raises:
@@ -92,6 +97,7 @@ def validating(metrics: type[Any], *, answer_key: str | None = "answer", **setti
                     [record.trace for record in group.records],
                     explorer,
                     answer_key=answer_key,
+                    correct_reward=correct_reward,
                     question_ids=[f"{one.episode.task.type}:{one.episode.task.key}" for one in group.records],
                 )
                 logged |= {f"{prefix}/{subset}/{agent}/{name}": value for name, value in found.items()}

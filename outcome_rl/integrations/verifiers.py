@@ -13,18 +13,22 @@ the training process instead.
 math-verify waits behind others does not count.
 """
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+import torch
 
 from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.exploration.scored import Scored
 from outcome_rl.files.rows import filled_text
-from outcome_rl.integrations.adapter import check_mask_mode, means, score, validation
+from outcome_rl.integrations.adapter import check_mask_mode, correct_by_reward, means, score, validation
 from outcome_rl.isolation.grader import MAX_LOGGED_CHARS
 from outcome_rl.outcomes.answer_mask import Tokenizer, decode_completion
 from outcome_rl.outcomes.batch import Batch
 from outcome_rl.outcomes.grading import grade, shared_pool
 from outcome_rl_kernels.advantages.groups import Scale
+from outcome_rl_kernels.checks import did_you_mean
 
 if TYPE_CHECKING:
     from verifiers.v1 import MessageNode, Trace
@@ -36,6 +40,8 @@ def assign_advantages(
     tokenizer: Tokenizer,
     *,
     answer_key: str | None = "answer",
+    correct_reward: str = "",
+    correct_threshold: float = 1.0,
     question_ids: Sequence[str] | None = None,
     scale: Scale = "std",
 ) -> Scored:
@@ -52,6 +58,8 @@ def assign_advantages(
         tokenizer: Hugging Face tokenizer of the policy.
         answer_key: field of the tasks' data that holds the gold answer; None: a single reward of 0 or 1 says which
             traces are correct, and several say nothing.
+        correct_reward: name of the reward that decides which traces are correct, in place of the gold answers.
+        correct_threshold: with it, a trace is correct if that reward, before its weight, is at least this.
         question_ids: N stable ids; None takes type and key of each trace's task, since keys are unique within a type.
         scale: as for `Explorer.score`.
 
@@ -60,15 +68,17 @@ def assign_advantages(
 
     Raises:
         ValueError: there is no trace, or one has no task key, no sampled token or no turn of its root agent, failed, or
-            lacks a reward; its data has no field `answer_key`, or something else than one answer there; or
-            `answer_mask_mode="all"`: advantages cannot take tokens out of a denominator.
+            lacks a reward, `correct_reward` among them; its data has no field `answer_key`, or something else than one
+            answer there; or `answer_mask_mode="all"`: advantages cannot take tokens out of a denominator.
     """
     check_mask_mode(explorer.config.answer_mask_mode, "verifiers")
+    answer_key = None if correct_reward else answer_key
     _check(traces, answer_key)
     sampled = [[node for node in trace.nodes if any(node.mask)] for trace in traces]
     last = [_last_turn(trace, nodes, i) for i, (trace, nodes) in enumerate(zip(traces, sampled, strict=True))]
     ids = [[token for token, chosen in zip(node.token_ids, node.mask, strict=True) if chosen] for node in last]
-    batch = _batch(traces, [decode_completion(tokenizer, row) for row in ids], answer_key, question_ids)
+    texts, decides = [decode_completion(tokenizer, row) for row in ids], (correct_reward, correct_threshold)
+    batch = _batch(traces, texts, answer_key, question_ids, decides)
     scored = score(explorer, batch, id_source="types and keys of verifiers' tasks", scale=scale)
     rows = scored.token_advantages(scored.answer_mask(tokenizer, ids)).tolist()
     whole = (scored.advantages + scored.bonuses).tolist()
@@ -84,6 +94,8 @@ def validation_of(
     explorer: Explorer,
     *,
     answer_key: str | None = "answer",
+    correct_reward: str = "",
+    correct_threshold: float = 1.0,
     question_ids: Sequence[str] | None = None,
 ) -> dict[str, float]:
     """Return pass@k, different answers, majority and identical completions of validation traces, without counting them.
@@ -91,7 +103,7 @@ def validation_of(
     Args:
         traces: as for `assign_advantages`, but without token ids, which verifiers' other clients do not record: the
             response is the text of the last reply.
-        explorer, answer_key, question_ids: as for `assign_advantages`.
+        explorer, answer_key, correct_reward, correct_threshold, question_ids: as for `assign_advantages`.
 
     Returns:
         The means of `outcome_rl.metrics.validation_metrics` over the questions.
@@ -99,8 +111,10 @@ def validation_of(
     Raises:
         ValueError: as `assign_advantages`.
     """
+    answer_key = None if correct_reward else answer_key
     _check(traces, answer_key)
-    return means(validation(explorer, _batch(traces, [one.last_reply for one in traces], answer_key, question_ids)))
+    texts, decides = [one.last_reply for one in traces], (correct_reward, correct_threshold)
+    return means(validation(explorer, _batch(traces, texts, answer_key, question_ids, decides)))
 
 
 def _check(traces: "Sequence[Trace]", answer_key: str | None) -> None:
@@ -125,23 +139,36 @@ def _check(traces: "Sequence[Trace]", answer_key: str | None) -> None:
 
 
 def _batch(
-    traces: "Sequence[Trace]", responses: list[str], answer_key: str | None, question_ids: Sequence[str] | None
+    traces: "Sequence[Trace]",
+    responses: list[str],
+    answer_key: str | None,
+    question_ids: Sequence[str] | None,
+    decides: tuple[str, float],
 ) -> Batch:
     names = sorted({name for trace in traces for name in trace.rewards})
+    scores, (reward, threshold), correct = [[_score(trace, name) for name in names] for trace in traces], decides, None
+    if reward:
+        if reward not in names:
+            raise ValueError(
+                f"correct_reward must be one of the rewards {', '.join(map(repr, names)) or '(there are none)'}; got "
+                f"{reward!r}{did_you_mean(reward, names)}"
+            )
+        correct = correct_by_reward(torch.tensor(scores), [names.index(reward)], threshold)
     return Batch(
         [f"{trace.task.type}:{trace.task.key}" for trace in traces] if question_ids is None else question_ids,
         responses,
         None if answer_key is None else [_gold(trace, answer_key) for trace in traces],
         [trace.reward for trace in traces],
-        scores=[[_score(trace, name) for name in names] for trace in traces] if names else None,
+        correct=correct,
+        scores=torch.tensor(scores).nan_to_num(0.0) if names else None,
         rows=[trace.task.data.model_dump() for trace in traces],
     )
 
 
 def _score(trace: "Trace", name: str) -> float:
-    """Return a reward before its weight, 0 if the trace has none of that name."""
+    """Return a reward before its weight, NaN if the trace has none of that name."""
     reward = trace.rewards.get(name)
-    return 0.0 if reward is None else reward.score
+    return math.nan if reward is None else reward.score
 
 
 def _last_turn(trace: "Trace", sampled: "Sequence[MessageNode]", index: int) -> "MessageNode":

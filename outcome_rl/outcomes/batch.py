@@ -33,7 +33,10 @@ class Batch:
         responses: texts.
         golds: gold answers, the same for all responses to a question, or texts that end in them, such as GSM8K's
             solutions; None where there are none. A number is its text.
-        rewards: finite numbers, which may hold penalties; None takes 1 for a correct response and 0 for another.
+        rewards: finite numbers, (N,), which may hold penalties; None takes 1 for a correct response and 0 for another.
+            (N, K) of K reward functions: each is normalised by itself, see `Explorer.score`. Numbers beyond 1e15 in
+            size count as 1e15.
+        reward_weights: K finite factors of the rewards (N, K); None is 1 each.
         rows: data rows for an outcome function, equal for all responses to a question; None passes empty ones.
         group_ids: ids that say which responses are normalised together, each group of one question. None makes one
             group of each question.
@@ -51,8 +54,9 @@ class Batch:
     question_ids: Sequence[str]
     responses: Sequence[str]
     golds: Sequence[str] | None = None
-    rewards: "Tensor | Sequence[float] | None" = None
+    rewards: "Tensor | Sequence[float] | Sequence[Sequence[float]] | None" = None
     _: KW_ONLY
+    reward_weights: "Sequence[float] | None" = None
     rows: Sequence[Row] | None = None
     group_ids: Sequence[Hashable] | None = None
     correct: "Tensor | Sequence[bool] | None" = None

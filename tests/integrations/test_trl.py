@@ -176,6 +176,23 @@ def test_another_estimator_replaces_trls_advantages(make: Make, estimator: str, 
         torch.testing.assert_close(output["advantages"], trls)
 
 
+@pytest.mark.parametrize("estimator", ["grpo", "maxrl"])
+def test_several_rewards_are_normalised_apart_as_trl_does(make: Make, estimator: str) -> None:
+    """By `Explorer.score` on TRL's rewards: for `grpo` against TRL's own advantages, else against our trainer's."""
+    weighted: dict[str, Any] = {"reward_funcs": [is_right, length], "reward_weights": [1.0, 0.5]}
+    method: dict[str, Any] = {"adv_estimator": estimator, "bonus": "batch", "eps": 1e-4, "answer_mask_mode": "none"}
+    trainer = make(
+        exploration=ExplorationConfig(**method), multi_objective_aggregation="normalize_then_sum", **weighted
+    )
+    output = generate(trainer, 0, 1, 2)
+    ids = [str(i) for i in range(3) for _ in range(N)]
+    columns = {"rewards": trainer._rewards, "reward_weights": [1.0, 0.5], "correct": [False] * len(ids)}
+    texts = tokenizer().batch_decode(output["completion_ids"], skip_special_tokens=True)
+    scored = Explorer(**method).score(ids, texts, **columns)
+    assert trainer._rewards.std(dim=0).min() > 0
+    torch.testing.assert_close(scored.advantages + scored.bonuses, output["advantages"], rtol=1e-6, atol=1e-6)
+
+
 @pytest.mark.parametrize("mode", ["policy", "bonus", "all"])
 def test_answer_tokens_are_kept_out_as_the_mode_says(make: Make, mode: str) -> None:
     reward = generate(make(trainer_class=GRPOTrainer), 0, 1, 2)["advantages"]

@@ -115,10 +115,6 @@ UNLABELLED: dict[str, Any] = {"reward_funcs": length, "exploration": {"bonus": "
         ({"columns": {"correct_reward": ["is_right", "x"]}}, "one of the reward functions 'is_right'; got 'x'"),
         ({"importance_sampling_level": "sequence", "loss_type": "grpo"}, "cannot keep the bonus from the answer's"),
         ({"exploration": {"adv_estimator": "rloo"}, "scale_rewards": "batch"}, "adv_estimator='rloo' works within"),
-        (
-            {"exploration": {"adv_estimator": "rloo"}, "multi_objective_aggregation": "normalize_then_sum"},
-            "adv_estimator='rloo' works within groups",
-        ),
         ({"exploration": {"adv_estimator": "pkpo(k=99)"}}, "k of adv_estimator 'pkpo' must be at most"),
         ({"data": questions(answer=["7", "", "7", "3", "9", "5"])}, "field 'answer' .* is empty"),
         ({"data": questions(id=["a", "a", "b", "c", "d", "e"])}, "golds must agree.*'a' .*'7' before; got '5'"),

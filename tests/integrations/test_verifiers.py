@@ -125,6 +125,21 @@ def test_rewards_tell_which_are_correct_where_there_is_no_gold() -> None:
         assert not assign_advantages(traces, Explorer(), TOKENIZER, answer_key=None).judged
     with pytest.warns(UserWarning, match="pass@k is left out"):
         assert "validation/pass_at_k/1" not in validation_of(traces, Explorer(), answer_key=None)
+    for name, threshold, correct in (
+        ("correct", 1.0, [True, False]),
+        ("correct", 0.0, [True] * 2),
+        ("format", 2.0, [False] * 2),
+    ):
+        decides = {"correct_reward": name, "correct_threshold": threshold}
+        assert assign_advantages(traces, Explorer(), TOKENIZER, **decides).correct.tolist() == correct
+        assert validation_of(traces, Explorer(), **decides)["validation/pass_at_k/1"] == sum(correct) / 2
+    with pytest.raises(
+        ValueError, match=r"correct_reward must be one of the rewards 'correct', 'format'; got 'formal'"
+    ):
+        assign_advantages(traces, Explorer(), TOKENIZER, correct_reward="formal")
+    traces[0].rewards.pop("correct")
+    with pytest.raises(ValueError, match="correct_reward gave None"):
+        assign_advantages(traces, Explorer(), TOKENIZER, correct_reward="correct")
 
 
 def test_equal_keys_of_two_types_are_two_questions() -> None:

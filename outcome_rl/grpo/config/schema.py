@@ -151,6 +151,11 @@ class RewardConfig:
         "data. Its values shape the advantages. The answers still decide outcomes, correctness and evaluations.",
         only_from_user=True,
     )
+    weights: list[float] | None = setting(
+        None,
+        "Factors of several rewards: the function then returns a number for each, and each is normalised by itself "
+        "(GDPO). null: it returns one number.",
+    )
     isolated: bool = setting(
         False,
         "Call the function in worker processes on all cores, a process for each response: a call that reaches "
@@ -161,6 +166,13 @@ class RewardConfig:
     memory_mb: int = setting(
         4096, "Address space of an isolated call, in MiB, modules that the function imports included.", gt=0
     )
+
+    def check(self) -> None:
+        if self.weights is not None and not (self.function and self.weights):
+            raise ValueError(
+                f"reward.weights must have a number for each reward of reward.function; got {self.weights} with "
+                f"reward.function={self.function!r}"
+            )
 
 
 @dataclass(frozen=True)
@@ -446,6 +458,7 @@ class TrainConfig:
         self.trainer.check()
         self.actor.check(self.data)
         self.rollout.check()
+        self.reward.check()
         if self.actor.sample_below > 0 and self.rollout.keeps_support:
             raise ValueError(
                 f"actor.sample_below={self.actor.sample_below} needs the whole vocabulary, and rollout.top_p or "

@@ -16,13 +16,14 @@ logger = logging.getLogger(__name__)
 
 
 class RewardFunction:
-    """A function `(response, example) -> number`, called on rank zero.
+    """A function `(response, example) -> number`, or a number for each of `reward.weights`, called on rank zero.
 
     `response` is the text without special tokens, and `example` the row of the data, with all its columns. It is called
     for one response after another, or with `reward.isolated` in worker processes, for several at a time.
 
     Attributes:
         isolated: whether it runs in worker processes.
+        weights: factors of its rewards; None: it returns one.
         failed: number of responses of the last call whose process reached a limit or ended; their reward is 0.
     """
 
@@ -33,7 +34,7 @@ class RewardFunction:
             ValueError: there is no such function, it does not take two arguments, or a worker cannot import it.
         """
         self._name = config.function
-        self.isolated, self.failed = config.isolated, 0
+        self.isolated, self.failed, self.weights = config.isolated, 0, config.weights
         try:
             self._call: Any = load_function(config.function, "(response, example)")
             if config.isolated:
@@ -41,8 +42,8 @@ class RewardFunction:
         except ValueError as error:
             raise ValueError(f"reward.function: {error}") from error
 
-    def __call__(self, responses: Sequence[str], problems: Sequence[Problem]) -> list[float]:
-        """Return the reward of each response to its problem, the same on all ranks; all of them must call it.
+    def __call__(self, responses: Sequence[str], problems: Sequence[Problem]) -> list[Any]:
+        """Return the reward, or rewards, of each response to its problem, the same on all ranks; all must call it.
 
         Raises:
             RuntimeError: the function raised an exception, which is the cause, or tried to end the process.
@@ -56,21 +57,21 @@ class RewardFunction:
         if isinstance(self._call, Isolated):
             self._call.close()
 
-    def _rewards(self, responses: Sequence[str], problems: Sequence[Problem]) -> tuple[list[float], int]:
+    def _rewards(self, responses: Sequence[str], problems: Sequence[Problem]) -> tuple[list[Any], int]:
         if not isinstance(self._call, Isolated):
             pairs = zip(responses, problems, strict=True)
-            return [self._number(problem, self._value(response, problem)) for response, problem in pairs], 0
+            return [self._of(problem, self._value(response, problem)) for response, problem in pairs], 0
         failures: list[str] = []
-        rewards = []
+        rewards: list[Any] = []
         results = self._call.call(responses, [problem.example for problem in problems])
         for result, response, problem in zip(results, responses, problems, strict=True):
             if not isinstance(result, Failure):
-                rewards.append(self._number(problem, result.value))
+                rewards.append(self._of(problem, result.value))
             elif result.kind == "error":
                 raise RuntimeError(f"{self._where(problem)}: {result.reason}. It got the response {response!r}")
             else:
                 failures.append(f"{self._where(problem)}: {result.reason}")
-                rewards.append(0.0)
+                rewards.append(0.0 if self.weights is None else [0.0] * len(self.weights))
         if failures:
             logger.warning("%d of %d responses get reward 0; %s", len(failures), len(responses), failures[0])
         return rewards, len(failures)
@@ -83,6 +84,17 @@ class RewardFunction:
             raise RuntimeError(
                 f"{self._where(problem)}: {type(error).__name__}: {error}. It got the response {response!r}"
             ) from error
+
+    def _of(self, problem: Problem, value: Any) -> float | list[float]:
+        """Return the reward, or with weights the rewards, of a response."""
+        if self.weights is None:
+            return self._number(problem, value)
+        if not isinstance(value, Sequence) or len(value) != len(self.weights):
+            raise ValueError(
+                f"{self._where(problem)}: must return {len(self.weights)} numbers, as many as reward.weights; got "
+                f"{_shown(value)}"
+            )
+        return [self._number(problem, one) for one in value]
 
     def _number(self, problem: Problem, value: Any) -> float:
         try:

@@ -154,6 +154,7 @@ class Collector:
             own(texts),
             [problem.answer for problem in own(repeated)],
             None if rewards is None else own(rewards),
+            reward_weights=None if self.reward is None else self.reward.weights,
             group_ids=own(groups),
             rows=[problem.example for problem in own(repeated)],
             scale="std" if self.algorithm.norm_adv_by_std_in_grpo else "none",

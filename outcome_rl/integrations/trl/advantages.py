@@ -34,7 +34,8 @@ def exploration_advantages(
     tokenizer: Any,
     num_generations: int,
     correct: Sequence[bool] | None = None,
-    rewards: Sequence[float] | None = None,
+    rewards: Sequence[float] | Sequence[Sequence[float]] | None = None,
+    reward_weights: Sequence[float] | None = None,
     scores: Sequence[Sequence[float]] | None = None,
     examples: Sequence[Mapping[str, Any]] | None = None,
     written: Sequence[Sequence[int]] | None = None,
@@ -57,6 +58,8 @@ def exploration_advantages(
         num_generations: n samples per question.
         correct: N booleans that replace the comparison with the golds, such as `rewards == 1`.
         rewards: N rewards, for any `adv_estimator` except `grpo`, and for your own bonus if it reads them; None is 0.
+            N rows, one number per reward function, are each normalised by themselves, as `Explorer.score` does.
+        reward_weights: factors of the rewards of such a row.
         scores: N rows, with a number of each reward function; a single one of 0 and 1 says which responses are correct
             where there are neither `golds` nor `correct`. None takes the rewards.
         examples: N data rows for an outcome function; None passes empty ones.
@@ -95,6 +98,7 @@ def exploration_advantages(
         [decode_completion(tokenizer, turn.ids) for turn in turns],
         golds,
         torch.tensor([0.0] * num_local if rewards is None else rewards),
+        reward_weights=reward_weights,
         group_ids=groups,
         correct=None if correct is None else [*map(bool, correct)],
         rows=examples,

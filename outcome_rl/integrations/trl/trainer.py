@@ -22,7 +22,7 @@ from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.exploration.explorer import Explorer, device_of_counts
 from outcome_rl.exploration.scored import Scored
 from outcome_rl.exploration.traces import trace
-from outcome_rl.integrations.adapter import outcome_turn, validation, with_disagreement
+from outcome_rl.integrations.adapter import correct_by_reward, outcome_turn, validation, with_disagreement
 from outcome_rl.integrations.trl.advantages import exploration_advantages
 from outcome_rl.integrations.trl.checkpoints import newest_checkpoint
 from outcome_rl.integrations.trl.columns import Columns
@@ -56,9 +56,9 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
     """`GRPOTrainer` with a bonus for outcomes (final answers) that were rarely seen before.
 
     `advantages = A + bonus`, where A is TRL's advantage, with any rewards, weights and scaling, or the result of
-    another `adv_estimator` on the weighted sum of the rewards. Evaluation counts nothing, and adds the metrics of
-    `outcome_rl.metrics.validation_metrics` to TRL's. With `bonus="none"` the advantages are A and no token is masked;
-    outcomes are still counted and reported.
+    another `adv_estimator` on the weighted sum of the rewards, or with `normalize_then_sum` on each reward. Evaluation
+    counts nothing, and adds the metrics of `outcome_rl.metrics.validation_metrics` to TRL's. With `bonus="none"` the
+    advantages are A and no token is masked; outcomes are still counted and reported.
 
     Args:
         *args, **kwargs: as for `GRPOTrainer`.
@@ -232,12 +232,9 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             raise ValueError(f"correct_threshold={self.correct_threshold} needs correct_reward, whose reward it bounds")
         check_group_size(self.explorer.config.estimator, self.num_generations)
         estimator = self.explorer.config.adv_estimator
-        outside_groups = self.scale_rewards == "batch" or self.multi_objective_aggregation == "normalize_then_sum"
-        if estimator != "grpo" and outside_groups:
+        if estimator != "grpo" and self.scale_rewards == "batch":
             raise ValueError(
-                f"adv_estimator={estimator!r} works within groups, on the sum of the rewards; got scale_rewards="
-                f"{self.scale_rewards!r} and multi_objective_aggregation={self.multi_objective_aggregation!r}. Use "
-                "scale_rewards='group' or 'none' and 'sum_then_normalize'"
+                f"adv_estimator={estimator!r} works within groups; got scale_rewards='batch'. Use 'group' or 'none'"
             )
         mode = self.explorer.config.answer_mask_mode
         if (
@@ -381,7 +378,9 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         first = self.accelerator.process_index * len(rows)
         local = slice(first, first + len(rows))
         unscored = self._rewards.isnan().all(dim=1)  # of all ranks
-        rewards = self._rewards_of_groups(unscored)
+        weights = self.reward_weights.to(self._rewards)
+        apart = self.multi_objective_aggregation == "normalize_then_sum"
+        rewards = self._rewards if apart else (self._rewards * weights).nansum(dim=1).masked_fill(unscored, torch.nan)
         correct = self._correct_by_reward(self._rewards)
         scores = self._rewards.nan_to_num(0.0)
         scored = exploration_advantages(
@@ -392,7 +391,8 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             tokenizer=self._tokenizer,
             num_generations=self.num_generations,
             correct=None if correct is None else correct[local].tolist(),
-            rewards=rewards[local].tolist(),
+            rewards=self._of_groups(rewards)[local].tolist(),
+            reward_weights=weights.tolist() if apart else None,
             scores=scores[local].tolist(),
             scale="none" if self.scale_rewards == "none" else "std",
             examples=rows if self.explorer.matcher.reads == "rows" else None,
@@ -405,31 +405,19 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         scored = replace(scored, **moved)
         return scored if self._correct_indices else with_disagreement(scored, self._rewards)
 
-    def _rewards_of_groups(self, unscored: Tensor) -> Tensor:
-        """Return the weighted sum of the rewards of all ranks; unscored completions get the mean of their group's.
+    def _of_groups(self, rewards: Tensor) -> Tensor:
+        """Return rewards of all ranks, (samples, ...), with the mean of their group in place of NaN.
 
-        So they do not move the mean that estimators subtract.
+        So what was not scored does not move the mean that estimators subtract.
         """
-        rewards: Tensor = (self._rewards * self.reward_weights.to(self._rewards)).nansum(dim=1)
-        groups = rewards.masked_fill(unscored, torch.nan).view(-1, self.num_generations)
-        means = groups.nanmean(dim=1).nan_to_num(0.0).repeat_interleave(self.num_generations)
-        return rewards.where(~unscored, means)
+        means = rewards.view(-1, self.num_generations, *rewards.shape[1:]).nanmean(dim=1).nan_to_num(0.0)
+        return rewards.where(~rewards.isnan(), means.repeat_interleave(self.num_generations, dim=0))
 
     def _correct_by_reward(self, rewards: Tensor) -> Tensor | None:
-        """Return which completions the functions of `correct_reward` call correct; None without them.
-
-        Raises:
-            ValueError: none of them scored a completion that another function scored.
-        """
+        """Return which completions the functions of `correct_reward` call correct; None without them."""
         if not self._correct_indices:
             return None
-        decisive = rewards[:, self._correct_indices]
-        if (decisive.isnan().all(dim=1) & ~rewards.isnan().all(dim=1)).any():
-            raise ValueError(
-                "correct_reward gave None for a completion that another reward function scored, so it is unknown "
-                "whether it is correct. Give correct_reward a list that has a function for every row of the data"
-            )
-        return (decisive >= self.correct_threshold).any(dim=1)
+        return correct_by_reward(rewards, self._correct_indices, self.correct_threshold)
 
     def _record(self, scored: Scored) -> None:
         """Write metrics among TRL's, and columns of its table of completions."""
