@@ -172,11 +172,12 @@ def test_a_bonus_and_an_estimator_of_ones_own_run_as_the_page_shows() -> None:
 
 
 def test_the_snippets_of_the_methods_run() -> None:
-    variations, curriculum, halving = python_of("docs/methods.md")
+    several, variations, curriculum, halving = python_of("docs/methods.md")
     before, names = dict(BONUSES), dict[str, Any]()
     batch = (["q", "q", "r", "r"], [rf"\boxed{{{answer}}}" for answer in (1, 2, 2, 2)], ["1"] * 4)
     try:
-        exec(variations + curriculum, names)
+        exec(variations + curriculum + several, names)
+        assert names["scored"].advantages[0] > 0 > names["scored"].advantages[1]
         own = sorted(BONUSES.keys() - before.keys())
         assert len(own) == 6
         assert Explorer(bonus="+".join(own), coef=1.0).score(*batch).bonuses.isfinite().all()

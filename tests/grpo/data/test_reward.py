@@ -39,12 +39,14 @@ def test_any_finite_number_is_a_reward(body: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("isolated", [False, True])
 def test_with_weights_it_returns_a_number_for_each(tmp_path: Path, isolated: bool) -> None:
-    body = "[1, 0.5][: len(response)] if response != 'exit' else os._exit(0)"
+    body = "(1, 0.5)[: len(response)] if response != 'exit' else os._exit(0)"
     call = reward(body, tmp_path, weights=[1.0, 0.2], isolated=isolated)
     assert call(["abc", "ab"], PROBLEMS) == [[1.0, 0.5]] * 2
     if isolated:
         assert call(["exit"], PROBLEMS[:1]) == [[0.0, 0.0]]
-    with pytest.raises(ValueError, match=r"question 'a': must return 2 numbers, as many as reward\.weights; got \[1\]"):
+    with pytest.raises(
+        ValueError, match=r"question 'a': must return 2 numbers, as many as reward\.weights; got \(1,\)"
+    ):
         call(["a"], PROBLEMS[:1])
     call.close()
 
