@@ -153,7 +153,7 @@ class RewardConfig:
     )
     weights: list[float] | None = setting(
         None,
-        "Factors of several rewards: the function then returns a tuple, a number for each, and each is normalised by itself "
+        "Factors of several rewards: the function then returns a tuple of as many, and each is normalised by itself "
         "(GDPO). null: it returns one number.",
     )
     isolated: bool = setting(
