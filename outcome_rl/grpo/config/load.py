@@ -225,16 +225,19 @@ def _mappings() -> frozenset[str]:
 
 
 def _check_keys(settings: Mapping[str, Any], known: Mapping[str, Any], origin: str) -> None:
-    sections = {key.rpartition(".")[0] for key in known}
+    sections, faults = {key.rpartition(".")[0] for key in known}, []
     for key, value in settings.items():
         if key in known or (key in sections and value is None):
             continue
         if key in RETIRED:
-            raise ValueError(f"{origin}: {key} is no setting any more; instead: {RETIRED[key]}")
+            faults.append(f"{key} is no setting any more; instead: {RETIRED[key]}")
+            continue
         # A right name in the wrong section is nearer than a similar name in the right one.
         leaf = key.rpartition(".")[2]
         same_leaf = [name for name in known if name.rpartition(".")[2] == leaf]
         nearest = same_leaf or get_close_matches(key, known, n=1, cutoff=0.5)
         names = ", ".join(sorted(section.name for section in fields(TrainConfig)))
         hint = f"; did you mean {nearest[0]!r}?" if nearest else f"; sections are {names}"
-        raise ValueError(f"{origin}: unknown config key {key!r}{hint}")
+        faults.append(f"unknown config key {key!r}{hint}")
+    if faults:
+        raise ValueError(f"{origin}: {'. '.join(faults)}")
