@@ -21,13 +21,12 @@ from grpo_runs import (
     Sample,
     as_rank,
     assert_equal_run,
-    broken_pass,
-    columns,
+    check_bad_gradient,
+    check_rollouts,
     needs_gloo,
     one_by_one,
     scored_batch,
     two_policies,
-    updater_of,
     updates_together_and_alone,
     with_logps,
 )
@@ -134,7 +133,7 @@ def run_rank(rank: int, port: int) -> None:
         importlib.import_module("torch.distributed.nn.functional")
         check_calls(rank)
         policy = Policy.load(MODEL)
-        check_rollouts(policy)
+        check_rollouts(policy, policy)
         check_evaluations(policy)
         check_weights(rank)
         with as_rank(0, 1):
@@ -147,7 +146,7 @@ def run_rank(rank: int, port: int) -> None:
         single = one_by_one(load_config("toy", [*CONFIG, "actor.ppo_epochs=1"]))
         bfloat16 = [Policy.load(replace(MODEL, dtype="bfloat16")) for _ in range(2)]
         check_updates(bfloat16, batch, single, rank)
-        check_bad_gradient(policy, batch, config)
+        check_bad_gradient(policy, batch, config, rank)
     assert group() is None
 
 
@@ -180,19 +179,6 @@ def check_calls(rank: int) -> None:
 
     with pytest.raises(Interrupted if rank == 0 else RuntimeError, match="stopped by SIGTERM after step 3"):
         distributed.on_rank_zero(interrupt)
-
-
-def check_rollouts(policy: Policy) -> None:
-    """Compare responses; prompts may be fewer than processes, or occur several times."""
-    texts = ["D07 17 @ 5 # 3 =>", "D01 2 @ 5 # 3 =>", "D07 17 @ 5 # 3 =>", "D03 1 1", "D07 17 @ 5 # 3 =>"]
-    ids: list[Sequence[int]] = policy.tokenizer(texts)["input_ids"]
-    engine = TransformersEngine(policy, 64)
-    for prompts in (ids, ids[:1], ids[:3]):
-        sampling = SamplingConfig(n=3)
-        together = CheckedEngine(engine, policy.end_token_ids).generate(prompts, sampling, 12, seed=5)
-        alone = engine.generate(prompts, sampling, 12, seed=5)
-        assert together == alone
-        assert len({rollout.text for rollout in together}) > 1
 
 
 def check_evaluations(policy: Policy) -> None:
@@ -231,18 +217,6 @@ def check_updates(policies: Sequence[Policy], batch: Sequence[Sample], config: T
     assert stats["actor/grad_norm"] > 0.01
     first, second = distributed.all_gather_object(lambda: [parameter.detach() for parameter in together])
     assert all(map(torch.equal, first, second))
-
-
-def check_bad_gradient(policy: Policy, batch: Sequence[Sample], config: TrainConfig) -> None:
-    """Give one process a NaN: no process takes the step."""
-    updater = updater_of(policy, config, total_steps=10)
-    before = [parameter.clone() for parameter in updater.weights.parameters]
-    with (
-        broken_pass(policy, 1 - dist.get_rank()),
-        pytest.raises(FloatingPointError, match="the gradient is not finite"),
-    ):
-        updater.step(columns(batch))
-    assert all(map(torch.equal, before, updater.weights.parameters))
 
 
 # By torchrun, as a user starts them.

@@ -61,34 +61,6 @@ def test_a_run_stopped_twice_equals_an_uninterrupted_one(
     assert_same_run(run_dir, config.run_dir)
 
 
-def test_a_signal_ends_the_step_and_leaves_a_checkpoint(
-    finished: Path,
-    small: MakeOverrides,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    step = Updater.step
-
-    def signalled(self: Updater, batch: Any, **options: Any) -> Any:
-        if self.scheduler.last_epoch == 2:  # in the third update
-            os.kill(os.getpid(), signal.SIGINT)
-        return step(self, batch, **options)
-
-    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-    with monkeypatch.context() as patched:
-        patched.setattr(Updater, "step", signalled)
-        result = invoke("--config", "toy", *small(tmp_path))
-    assert result.exit_code == 128 + signal.SIGINT
-    assert "stopped by SIGINT after step 3; the same command continues it" in caplog.messages
-    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
-    assert [row["step"] for row in rows(tmp_path / "run", "metrics")] == [1, 2, 3]
-    resumed = invoke("--config", "toy", *small(tmp_path))
-    assert resumed.exit_code == 0, resumed.output
-    assert "continues after step 3" in resumed.stdout
-    assert_same_run(tmp_path / "run", finished)
-
-
 class Killed(BaseException):
     """Stands for SIGKILL: nothing is cleaned up."""
 

@@ -20,11 +20,13 @@ from command_line import invoke as call
 from programs import Program
 from stopped_program import Stop
 from torch import nn
+from torch.distributed.tensor import DTensor
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from outcome_rl import cli
 from outcome_rl.grpo.config.schema import ModelConfig, SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.grpo.rollout.engine import CheckedEngine
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint
 from outcome_rl.grpo.types import Rollout, TrainingBatch
@@ -108,6 +110,32 @@ def updates_together_and_alone(
         parameters.append(updater.weights.parameters)
     assert found[0] == pytest.approx(found[1], rel=1e-5, abs=1e-7)
     return parameters[0], parameters[1], found[1]
+
+
+def check_rollouts(policy: Policy, plain: Policy) -> None:
+    """Responses of all ranks together are those of one; prompts may be fewer than ranks, or occur several times."""
+    texts = ["D07 17 @ 5 # 3 =>", "D01 2 @ 5 # 3 =>", "D07 17 @ 5 # 3 =>", "D03 1 1", "D07 17 @ 5 # 3 =>"]
+    ids: list[Sequence[int]] = plain.tokenizer(texts)["input_ids"]
+    sampling, engine = SamplingConfig(n=3), CheckedEngine(TransformersEngine(policy, 64), policy.end_token_ids)
+    for prompts in (ids, ids[:1], ids[:3]):
+        together = engine.generate(prompts, sampling, 12, seed=5)
+        assert together == TransformersEngine(plain, 64).generate(prompts, sampling, 12, seed=5)
+        assert len({rollout.text for rollout in together}) > 1
+
+
+def check_bad_gradient(policy: Policy, batch: Sequence[Sample], config: TrainConfig, rank: int) -> None:
+    """Give one process a NaN: no process takes the step; all take the next one."""
+    updater = updater_of(policy, config, total_steps=10)
+
+    def parts() -> list[torch.Tensor]:
+        found = [parameter.detach() for parameter in updater.weights.parameters]
+        return [part.to_local() if isinstance(part, DTensor) else part for part in found]
+
+    before = [part.clone() for part in parts()]
+    with broken_pass(policy, 1 - rank), pytest.raises(FloatingPointError, match="the gradient is not finite"):
+        updater.step(columns(batch))
+    assert all(map(torch.equal, before, parts()))
+    assert updater.step(columns(batch))["actor/grad_norm"] > 0
 
 
 def invoke(*arguments: str) -> Result:

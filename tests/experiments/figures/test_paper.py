@@ -5,6 +5,7 @@ import math
 import shutil
 import statistics
 from itertools import combinations, product
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from PIL import Image
+from tables import rows
 from transformers.trainer_callback import TrainerState
 from written_runs import write_run
 
@@ -264,24 +266,11 @@ def test_surely_solved_questions_have_no_unsolved_answers(tmp_path: Path) -> Non
     assert math.isnan(BaseSamples.read([path], ExplorationConfig()).distinct_unsolved(1))
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["{trl}"], "does not hold its method; write METHOD="),
-        (["{ours}", "x={ours}"], "is named twice"),
-        (["{ours}", "{copy}"], "one run: omit one"),
-        (["x={trl}", "y={trl}"], "is named twice"),
-        (["x={half}"], "half.json is no JSON"),
-        (["x={folder}"], "neither config.yaml of our trainer nor trainer_state.json of TRL"),
-        (["x={folder}/none"], "does not exist"),
-        (["x={broken}"], "broken.jsonl:1: expected verl's"),
-        (["x={empty}"], "no step of a log"),
-        (["x={other}"], "expected TRL's trainer_state.json"),
-    ],
-)
+@pytest.mark.parametrize("case", rows(__file__, "no run"), ids=itemgetter(0))
 def test_what_holds_no_run_is_refused(
-    runs: dict[str, list[Path]], tmp_path: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+    runs: dict[str, list[Path]], tmp_path: Path, case: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
+    _, message, *words = case
     places = {"trl": trl_log(tmp_path / "state.json"), "ours": runs["bonus=none"][0], "folder": tmp_path}
     places["copy"] = shutil.copytree(places["ours"], tmp_path / "copy")
     files = {"broken.jsonl": '{"step": 1}\n', "empty.log": "nothing\n", "other.json": "[1]", "half.json": '{"log'}

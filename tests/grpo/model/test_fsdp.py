@@ -19,7 +19,8 @@ from grpo_runs import (
     Process,
     Sample,
     as_rank,
-    broken_pass,
+    check_bad_gradient,
+    check_rollouts,
     columns,
     needs_gloo,
     one_by_one,
@@ -37,11 +38,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.load import load_config
-from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
+from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.model.fsdp import full_state
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout.engine import CheckedEngine
-from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.trainer import train
 from outcome_rl.grpo.update.updater import Updater
 
@@ -124,10 +123,10 @@ def check_parts_and_files(
     plain = Policy.load(MODEL)
     number = sum(parameter.numel() for parameter in plain.model.parameters())
     updater = updater_of(policy, config, total_steps=10)
-    check_rollouts(policy, plain, rank)  # before the first forward pass of the update too
+    check_rollouts(policy, plain)  # before the first forward pass of the update too
     assert_sharded(policy.model.parameters(), number)
     updater.step(columns(batch))
-    check_rollouts(policy, policy.full_copy(everywhere=True), rank)
+    check_rollouts(policy, policy.full_copy(everywhere=True))
     for model in (policy.model, updater.reference.model):
         assert_sharded(model.parameters(), number)
     for name in ("exp_avg", "exp_avg_sq"):
@@ -141,16 +140,6 @@ def check_parts_and_files(
         assert (place / name).read_bytes() == (folder / f"plain-{rank}" / name).read_bytes()
     elsewhere = policy.full_copy().model
     assert {parameter.is_meta for parameter in elsewhere.parameters()} == {rank != 0}
-
-
-def check_rollouts(sharded: Policy, plain: Policy, rank: int) -> None:
-    """Compare responses, for more prompts than processes and for one."""
-    prompts: list[list[int]] = plain.tokenizer(["D07 17 @ 5 # 3 =>", "D01 2 @ 5 # 3 =>", "D03 1 1"])["input_ids"]
-    for some in (prompts, prompts[:1]):
-        engine = CheckedEngine(TransformersEngine(sharded, 64), sharded.end_token_ids)
-        together = engine.generate(some, SamplingConfig(n=3), 12, seed=5)
-        assert together == TransformersEngine(plain, 64).generate(some, SamplingConfig(n=3), 12, seed=5)
-        assert len({rollout.text for rollout in together}) > 1
 
 
 def assert_sharded(tensors: Iterator[Tensor], number: int) -> None:
@@ -201,17 +190,6 @@ def check_rounded(batch: Sequence[Sample], rank: int) -> None:
     assert all(not torch.equal(master, before) for master, before in moved)
 
 
-def check_bad_gradient(policy: Policy, batch: Sequence[Sample], config: TrainConfig, rank: int) -> None:
-    """Give one process a NaN: no process takes the step; all take the next one."""
-    updater = updater_of(policy, config, total_steps=10)
-    before = [parameter.detach().clone() for parameter in updater.weights.parameters]
-    with broken_pass(policy, 1 - rank), pytest.raises(FloatingPointError, match="the gradient is not finite"):
-        updater.step(columns(batch))
-    after = [parameter.detach() for parameter in updater.weights.parameters]
-    assert all(torch.equal(old.to_local(), new.to_local()) for old, new in zip(before, after, strict=True))
-    assert updater.step(columns(batch))["actor/grad_norm"] > 0
-
-
 def check_mixed_dtypes(policy: Policy) -> None:
     policy.model.lm_head.weight.data = policy.model.lm_head.weight.data.double()
     with pytest.raises(ValueError, match=r"needs trained weights of one dtype; .* has torch\.float32, torch\.float64"):
@@ -236,7 +214,7 @@ def check_adapters(batch: Sequence[Sample], config: TrainConfig, rank: int, fold
     assert found["actor/kl"] == pytest.approx(wanted["actor/kl"], rel=0.05)
     assert_sharded(policy.model.parameters(), sum(parameter.numel() for parameter in plain.model.parameters()))
     assert {parameter.dtype for parameter in updater.weights.parameters} == {torch.float32}
-    check_rollouts(policy, policy.full_copy(everywhere=True), rank)
+    check_rollouts(policy, policy.full_copy(everywhere=True))
 
     place, same = folder / f"adapters-{rank}", folder / f"same-{rank}"
     policy.full_copy(everywhere=True).save(place)
