@@ -119,7 +119,7 @@ def _labels(match: re.Match[str]) -> str:
 
 
 def _chosen(match: re.Match[str]) -> str:
-    letters = re.findall("[A-H]", match[0])
+    letters = re.findall("[A-J]", match[0])
     return "".join(sorted(letters)) if len(set(letters)) == len(letters) else match[0]
 
 

@@ -79,10 +79,21 @@ for _row in LANGUAGES:
 _SO = rf"{_words('so')}[\s,、:]*+"
 _RESULT = rf"(?:{_SO})?(?:(?:the|el|la|le|das|die|der|o|il|het|il) )?{_words('result')}{_GAP}"
 # `Result: 18`, `El resultado es 18`, `A: 18` at the beginning of the last line.
-RESULT = re.compile(rf"(?i)[\W_]*+(?:A:|{_RESULT}(?:\s*+[:=)—–]|(?:\s*+{_words('link')})?{_CLOSED}))\s*+(?=\S)")
+RESULT = re.compile(
+    rf"(?i)[\W_]*+(?:A:|{_RESULT}(?:\s*+[:=)—–]|\s-(?=\s)|(?:\s*+{_words('link')})?{_CLOSED}))\s*+(?=\S)"
+)
 # `Thus 18`, `따라서 18개입니다`: a conclusion and nothing but its value.
-_CHOOSE = r"(?:I|We)(?:'d| would|'ll| will)? (?:choose|select|pick|go with) |(?=option |choice )"
-CONCLUDED = re.compile(rf"(?i)[\W_]*+(?:{_SO}|{_CHOOSE})(?:(?:option|choice) )?(?={_VALUE})")
+CONCLUDED = re.compile(rf"(?i)[\W_]*+(?:{_SO}|(?=option |choice ))(?:(?:option|choice) )?(?={_VALUE})")
+_LETTER = r"\(?((?-i:[A-J]))\)?(?![A-Za-z0-9_'])"
+# `I would pick B`, `It is B.`, `Only B works.`, `So option B is the correct one.`
+CHOSEN = re.compile(
+    rf"(?i)[\W_]*+(?:[^.!?\n]{{0,60}}?\b(?:choose|select|pick|go(?:ing)? with|opt for)\s(?:(?:option|choice|letter"
+    rf"|answer|the)\s)?"
+    rf"{_LETTER}|(?:{_SO})?(?:it(?:'s| is| must be)\s{_LETTER}[.!]?\s*+\Z"
+    rf"|(?:only\s)?(?:(?:option|choice|statement|answer)\s)?{_LETTER}"
+    r"\s(?:it is|works|fits|(?:is|must be) (?:the )?(?:only |most |best )?(?:correct|right|true|valid"
+    r"|best)[^.\n]{0,40})[.!]?\s*+\Z))"
+)
 CONCLUSION = re.compile(
     rf"(?i)[\W_]*+(?:{_SO}|{_RESULT}\s*+(?:[:=]|{_words('link')})|[^.!?\n]{{0,100}}\b(?:therefore|thus|hence)\b)"
 )
@@ -120,7 +131,7 @@ HEAD = re.compile(
     rf"(?i)(?:(?:{_words('head')}|(?:{_SURE})(?![A-Za-z])|\\text(?:bf)?\{{|\{{|[:=~≈,]"
     rf"|\\approx)\s*+)*+(?:{CALCULATION})?"
     r"(?=[-−+$€£\\(\[{0-9.]|(?-i:[A-HJ]\b|[I](?=\W*(?:\n|\Z)))"
-    r"|[\"'“‘«]?(?!not\b)[^\W\d_]{1,40}(?: [^\W\d_]{1,40})?\s*+[.!]?\s*+[\"'”’»]?\s*+[.!]?\s*+(?:\n|\Z))"
+    r"|[\"']?(?!not\b)[^\W\d_]{1,40}(?: [^\W\d_]{1,40})?\s*+[.!]?\s*+[\"']?\s*+[.!]?\s*+(?:\n|\Z))"
 )
 # What is said after a value: a reason, another value that it is not, the same value in another form, a remark.
 _ENDS = (

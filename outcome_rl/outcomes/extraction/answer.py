@@ -24,7 +24,8 @@ NAME = (
 SENTENCE_END = re.compile(r"[\n.!?。！？।۔<](?:(?<=[\n。！？।۔])|(?<=[.!?])(?=[\"'”’»]{0,2}(?:\s|$))|(?<=<)[|｜])")
 # `<|im_end|>`, `<eoa>`, `</output>`, `[END]`, `[/INST]`: no formula has such a sign.
 SPECIAL_TOKEN = re.compile(
-    r"<[|｜][^<>\n]{1,40}[|｜]>|</?s>|</?[A-Za-z][A-Za-z_]{2,30}>|(?<=\S)\s{0,3}\[(?:/[A-Za-z_]{1,20}|(?:END|EO[A-Z]|STOP|DONE))\]"
+    r"<[|｜][^<>\n]{1,40}[|｜]>|</?s>|</?[A-Za-z0][\w.-]{2,30}\s?/?>|(?<=\S)\s(?:#{3,}|-->)"
+    r"|(?<=\S)\s{0,3}\[(?:/[A-Za-z_]{0,20}|(?:END|EO[A-Z]|STOP|DONE|SEP|PAD))\]"
 )
 
 

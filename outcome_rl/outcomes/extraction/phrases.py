@@ -76,6 +76,8 @@ def phrase(text: str) -> Outcome | None:
 def result(text: str) -> Outcome | None:
     """Read a last line that names a result, `A: 42`, `Total: 42`, or that is a conclusion of one value, `Thus 42`."""
     start = text.rfind("\n") + 1
+    if chosen := words.CHOSEN.match(text, start):
+        return answer_at(text, *chosen.span(chosen.lastindex or 0), "conclusion")
     named = words.RESULT.match(text, start)
     opened = named or words.CONCLUDED.match(text, start)
     answer = opened and said(text, opened.end())
@@ -141,8 +143,8 @@ _ALONE = re.compile(
     r"|\$[^$\n]++\$|\\\([^\n]{1,300}\\\)|[A-Za-z](?:_[0-9A-Za-z])?[ \t]*=[ \t]*[-−]?[0-9]+(?:\.[0-9]+)?(?:/[0-9]+)?"
     rf"|{_OPTION}"
 )
-# `... is:`, and an option below.
-_LAST_OPTION = re.compile(rf":\s*+\n\s*+({_OPTION}|\(?[A-J]\)?)\.?\Z")
+# `... is:`, and an option below; a letter in the last line.
+_LAST_OPTION = re.compile(rf"(?::\s*+\n\s*+{_OPTION}|\n\s*+(?:\([A-J]\)|[A-J](?=[.\s])))\s*+\.?\s*+\Z")
 _ELEMENT = re.compile(r"\s*+<([A-Za-z][\w:-]{0,30})>([^<\n]{1,100})</\1>\s*+\Z")
 
 
@@ -156,6 +158,12 @@ def alone(text: str) -> Outcome | None:
         return answer and moved(answer, element.start(2))
     whole = text.strip().removesuffix(".")
     last = _LAST_OPTION.search(text, max(0, len(text) - 400))
-    start = last.start(1) if last else text.index(whole) if _ALONE.fullmatch(whole) else None
+    start = (
+        last.start() + len(last[0]) - len(last[0].lstrip(": \n"))
+        if last
+        else text.index(whole)
+        if _ALONE.fullmatch(whole)
+        else None
+    )
     answer = None if start is None else said(text, start)
     return answer and answer._replace(source="line")

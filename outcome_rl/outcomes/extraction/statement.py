@@ -112,7 +112,7 @@ _INSIDE = r"((?:[^\\\n@]|\\[^\n@]){1,100}?)\s{0,9}"
 _QUOTED = re.compile(
     "|".join(
         rf"{opening}{_INSIDE.replace('@', closing[-1])}{closing}"
-        for opening, closing in ((r'\\?"(?:\\")?', r'(?:\\")?\\?"'), ("'", "'"), ("“", "”"), ("‘", "’"), ("«", "»"))
+        for opening, closing in ((r'\\?"(?:\\")?', r'(?:\\")?\\?"'), ("'", "'"))
     )
 )
 _VERDICT = re.compile(r"(?i)(yes|no|true|false)(?=[,;]\s|\s+[-–—]\s)")  # and an explanation

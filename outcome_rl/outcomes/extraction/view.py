@@ -10,7 +10,7 @@ from unicodedata import digit
 # Digits and letters of full width but for `！？`, which end a sentence; digits of other scripts; spaces, brackets, what
 # is invisible, a picture, and `İ`, which becomes two letters in lower case.
 _OTHER = re.compile(
-    "(?![0-9])\\d|[\uff02-\uff1e\uff20-\uff5e\xa0\u2000-\u200f\u202a-\u202f\u2060-\u206f\u3000\ufeff\xad【】「」『』"
+    "(?![0-9])\\d|[\uff02-\uff1e\uff20-\uff5e\xa0\u2000-\u200f\u202a-\u202f\u2060-\u206f\u3000\ufeff\xad【】「」『』“”„«»‹›‘’"
     "\u220e\u25a0-\u25af\u2600-\u2775\u2795-\u27bf\ufe0f\U0001f300-\U0001faffİ]"
 )
 _TAG = re.compile(
@@ -23,7 +23,7 @@ _TAG = re.compile(
 _EMPHASIS = re.compile(
     r"\*(?<![0-9A-Za-z)\]}\\^_*]\*)\**+(?=\S)|\*(?<=[^\s*^_\\]\*)\**+(?![0-9A-Za-z(\\{])"
     r"|_(?<![0-9A-Za-z)\]}\\_]_)_*+(?=[^\W_])|_(?<=[0-9A-Za-z.:!?]_)_*+(?![\w({\\])"
-    r"|(?<![=\s])==(?=\s|\Z)|(?<![=\S])==(?=[^\s=])|\\n(?![A-Za-z])"  # a mark, and the end of a line in a string
+    r"|(?<![=\s])==(?=[\s.!,;]|\Z)|(?<![=\S])==(?=[^\s=])|\\n(?![A-Za-z])"  # a mark, and the end of a line in a string
     r"|```(?:(?:json|text|plaintext|latex|tex|math)\b)?(?![A-Za-z])|`(?<!``)`?(?!`)"
 )
 
@@ -42,9 +42,12 @@ def view(text: str) -> str:
     return _EMPHASIS.sub(blank, text) if any(sign in text for sign in _SIGNS) else text
 
 
+_QUOTES = dict.fromkeys("“”„«»‹›", '"') | dict.fromkeys("‘’", "'")
+
+
 def _plain(other: re.Match[str]) -> str:
     code = ord(other[0])
-    return chr(code - 0xFEE0) if 0xFF00 < code < 0xFF5F else str(digit(other[0], " "))
+    return chr(code - 0xFEE0) if 0xFF00 < code < 0xFF5F else _QUOTES.get(other[0]) or str(digit(other[0], " "))
 
 
 def blank(mark: re.Match[str]) -> str:
