@@ -22,6 +22,7 @@ from outcome_rl.outcomes.outcome import Outcome as Outcome
 from outcome_rl.questions import question_id as question_id
 from outcome_rl.questions import question_key as question_key
 from outcome_rl.version import __version__ as __version__
+from outcome_rl_kernels import DivergenceOutput as DivergenceOutput
 from outcome_rl_kernels import GroupAdvantages as GroupAdvantages
 from outcome_rl_kernels import GroupRule as GroupRule
 from outcome_rl_kernels import Groups as Groups
@@ -33,6 +34,7 @@ from outcome_rl_kernels import Support as Support
 from outcome_rl_kernels import TokenLoss as TokenLoss
 from outcome_rl_kernels import active_tokens as active_tokens
 from outcome_rl_kernels import group_advantages as group_advantages
+from outcome_rl_kernels import linear_divergence as linear_divergence
 from outcome_rl_kernels import linear_logprobs as linear_logprobs
 from outcome_rl_kernels import linear_policy_loss as linear_policy_loss
 from outcome_rl_kernels import loss_normalizer as loss_normalizer

@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <type_traits>
@@ -20,6 +19,7 @@
 #include "bfloat16.h"
 #include "exponential.h"
 #include "exports.h"
+#include "logit_rows.h"
 #include "over_rows.h"
 
 // FOR_EACH_MACHINE, from CMakeLists.txt: the compiler makes one copy of the hot loops for each kind of machine and the
@@ -163,22 +163,6 @@ void gradient_of_row(
     // 1 - p cancels where the row is peaked, so it is taken from the logarithm.
     const double at_label = -g * std::expm1(of.logp) - e * std::exp(of.logp) * (std::max(of.logp, -87.0) + of.entropy);
     store(to + label, static_cast<float>(at_label));
-}
-
-bool is_active(const uint8_t* active, int64_t r) { return active == nullptr || active[r] != 0; }
-
-// Calls pass(logits, gradients) with pointers of the types that `kind` names: 0 float32, 1 bfloat16, 2 float32 with
-// bfloat16 gradients.
-template <class Pass>
-void by_kind(int32_t kind, const void* logits, void* gradients, Pass pass) {
-    const auto* wide = static_cast<const float*>(logits);
-    const auto* half = static_cast<const Bfloat16*>(logits);
-    switch (kind) {
-        case 0: return pass(wide, static_cast<float*>(gradients));
-        case 1: return pass(half, static_cast<Bfloat16*>(gradients));
-        case 2: return pass(wide, static_cast<Bfloat16*>(gradients));
-        default: std::abort();  // writing nothing would pass for a result
-    }
 }
 
 }  // namespace

@@ -14,6 +14,8 @@ from outcome_rl_kernels.loss.api import PolicyLossOutput as PolicyLossOutput
 from outcome_rl_kernels.loss.api import linear_policy_loss as linear_policy_loss
 from outcome_rl_kernels.loss.api import loss_normalizer as loss_normalizer
 from outcome_rl_kernels.loss.api import policy_loss as policy_loss
+from outcome_rl_kernels.loss.divergence import DivergenceOutput as DivergenceOutput
+from outcome_rl_kernels.loss.divergence import linear_divergence as linear_divergence
 from outcome_rl_kernels.loss.inputs import active_tokens as active_tokens
 from outcome_rl_kernels.loss.logprobs import linear_logprobs as linear_logprobs
 from outcome_rl_kernels.loss.losses import register_token_loss as register_token_loss

@@ -35,6 +35,7 @@ _DTYPES: dict[str, _Dtypes] = {
     "linear_policy_loss": _ROWS,
     "policy_loss": _ROWS,
     "linear_logprobs": _ROWS,
+    "linear_divergence": _ROWS,
     "OutcomeCounts": {"triton": (torch.int64,)},
 }
 _IN_NUMPY = ("OutcomeCounts",)  # ops whose reference runs on the CPU only
@@ -49,6 +50,10 @@ _LOGIT_ROWS = (_INT32, _POINTER, _POINTER, _POINTER, _INT64, _INT64, _FLOAT)
 _FUNCTIONS = {
     "row_statistics": (None, *_LOGIT_ROWS, _POINTER, _INT32),
     "row_gradients": (None, *_LOGIT_ROWS, *[_POINTER] * 4, _INT32),
+    "divergence_rows": (
+        *(None, _INT32, *[_POINTER] * 3, _INT64, _INT64, _FLOAT, _FLOAT, _POINTER, _INT32, _FLOAT),
+        *(*[_POINTER] * 3, _INT32, _INT32),
+    ),
     "sample_gradients": (
         *(None, *_LOGIT_ROWS, *[_POINTER] * 6, _FLOAT, _UINT64, _INT64, *[_POINTER] * 4),
         _INT32,

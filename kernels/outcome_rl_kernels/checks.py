@@ -48,7 +48,7 @@ def check_number(name: str, value: object, *, least: float = -math.inf) -> float
     if isinstance(value, bool) or not isinstance(value, int | float):
         fix = f". Use {name}.item()" if isinstance(value, Tensor) else ""
         raise TypeError(f"{name} must be a Python number; got {type(value).__name__}{fix}")
-    if not (math.isfinite(value) and value >= least):
+    if not (least <= value < math.inf and value > -math.inf):  # torch.compile traces no isfinite
         bound = "" if least == -math.inf else f" and >= {least:g}"
         raise ValueError(f"{name} must be finite{bound}; got {value}")
     return value

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from outcome_rl_kernels.dtypes import bfloat16_products
-from outcome_rl_kernels.loss.types import Head, Wants
+from outcome_rl_kernels.loss.types import Head, Teacher, Wants
 
 # Every chunk reads and writes d weight. On an H200, at 790 TFLOP/s and 4.3 TB/s, that is 1.5 % of the three products of
 # 8192 bfloat16 rows.
@@ -52,6 +52,7 @@ class LogitChunks:
         fp32_logits: float32 logits from operands of half precision.
         widest: rows of the largest shard of the head, because all ranks need the same chunks.
         softcap: of the logits. The gradients then get a room of their own, because they need the capped logits.
+        teacher: of whose logits as many rows are held.
     """
 
     def __init__(
@@ -63,16 +64,20 @@ class LogitChunks:
         fp32_logits: bool,
         widest: int,
         softcap: float | None = None,
+        teacher: Teacher | None = None,
     ) -> None:
         self._head, weight = head, head.weight
-        self._softcap = softcap
+        self._softcap, self._teacher = softcap, teacher or Teacher()
         self._dtype = torch.float32 if fp32_logits else weight.dtype
         self._workspace: Tensor | None = None
+        self._teachers: Tensor | None = None
         self._gradients: Tensor | None = None
         row_bytes = self._dtype.itemsize
         self._shares_room = self._dtype == weight.dtype and softcap is None
         if not self._shares_room and any(wants):
             row_bytes += weight.dtype.itemsize
+        if self._teacher.head is not None:
+            row_bytes += self._dtype.itemsize
         row_bytes *= widest
         if workspace_bytes is None:
             workspace_bytes = _CPU_WORKSPACE_BYTES
@@ -94,16 +99,19 @@ class LogitChunks:
         return len(self._slices)
 
     def __iter__(self) -> Iterator[tuple[slice, Tensor]]:
-        hidden_RH, weight, bias = self._head
         if self._workspace is None:  # once: a caller that iterates again may still hold the last chunk
             self._workspace = self._new_rows(self._dtype)
         for rows in self._slices:
-            logits_CV = self._workspace[: rows.stop - rows.start]
-            _logits(hidden_RH[rows], weight, bias, out=logits_CV)
-            if self._softcap is not None:
-                for part in _parts(logits_CV):
-                    part.copy_(part.float().div_(self._softcap).tanh_().mul_(self._softcap))
-            yield rows, logits_CV
+            yield rows, _capped_logits(self._head, rows, self._softcap, self._workspace)
+
+    def teacher_logits(self, rows: slice) -> Tensor | None:
+        """Return the teacher's logits of a chunk, which overwrite the last ones; None without a teacher."""
+        head = self._teacher.head
+        if head is None:
+            return None
+        if self._teachers is None:
+            self._teachers = self._new_rows(self._dtype)
+        return _capped_logits(head, rows, self._teacher.softcap, self._teachers)
 
     def gradients_of(self, logits_CV: Tensor) -> Tensor:
         """Return room for the gradient of a chunk's logits, in the operands' dtype: the logits where they can hold it.
@@ -231,6 +239,16 @@ def _most_rows(rows: int, most: int, row_bytes: int, weight_bytes: int, *, tiles
         larger = min(rows, -(-larger // _TILE_ROWS[1]) * _TILE_ROWS[1])
     in_float32 = max(most * row_bytes + 2 * weight_bytes, 3 * weight_bytes)
     return larger if larger * row_bytes + weight_bytes <= in_float32 else most
+
+
+def _capped_logits(head: Head, rows: slice, softcap: float | None, workspace: Tensor) -> Tensor:
+    """Write the logits of a chunk to the first rows of a workspace, and return these."""
+    logits_CV = workspace[: rows.stop - rows.start]
+    _logits(head.hidden[rows], head.weight, head.bias, out=logits_CV)
+    if softcap is not None:
+        for part in _parts(logits_CV):
+            part.copy_(part.float().div_(softcap).tanh_().mul_(softcap))
+    return logits_CV
 
 
 def _logits(hidden_CH: Tensor, weight: Tensor, bias: Tensor | None, *, out: Tensor) -> None:

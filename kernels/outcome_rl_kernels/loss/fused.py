@@ -39,8 +39,19 @@ from outcome_rl_kernels.loss.chunked_head import HeadGradients, LogitChunks, emp
 from outcome_rl_kernels.loss.inputs import check_labels
 from outcome_rl_kernels.loss.operands import SCHEMA, batch_of, flat, operator_types, schema_of
 from outcome_rl_kernels.loss.rows.api import RowKernels, RowStatistics, row_kernels
+from outcome_rl_kernels.loss.rows.divergence import DivergenceRows
 from outcome_rl_kernels.loss.sampled.api import SampledGradients, Sampling
-from outcome_rl_kernels.loss.types import Head, LogitRows, RowGradients, TokenBatch, Wants, in_dtype, joined, select
+from outcome_rl_kernels.loss.types import (
+    Head,
+    LogitRows,
+    RowGradients,
+    Teacher,
+    TokenBatch,
+    Wants,
+    in_dtype,
+    joined,
+    select,
+)
 from outcome_rl_kernels.loss.vocab_parallel import VocabShard, kernels_of, whole_head
 
 Result = tuple[Tensor, Tensor, Tensor]  # loss, log-probabilities (N,), entropies (N,)
@@ -61,13 +72,14 @@ class Options(NamedTuple):
 
 
 def fused_linear_policy_loss(
-    head: Head, batch: TokenBatch, options: Options, shard: VocabShard
+    head: Head, batch: TokenBatch, options: Options, shard: VocabShard, teacher: Teacher | None = None
 ) -> tuple[Result, Tensor]:
     """Return the loss of the active tokens among N, with log-probabilities and entropies, 0 at the others.
 
     Args:
         head: of a dtype that the row kernels take.
         shard: the part of the vocabulary that the head covers.
+        teacher: with it, the log-probability of a token is the negative divergence from its teacher.
 
     Returns:
         The result, and `SampledGradients.kept`: zeros where dense products were taken, empty without a threshold.
@@ -75,7 +87,7 @@ def fused_linear_policy_loss(
     wants = Wants(*(torch.is_grad_enabled() and x is not None and x.requires_grad for x in head))
     batch, scale = _within_float16(batch, head.weight.dtype)
     loss, values_2N, kept_2 = _LinearPolicyLoss.apply(  # type: ignore[no-untyped-call]
-        *head, options, wants, batch, shard
+        *head, options, wants, batch, shard, teacher or Teacher()
     )
     return (loss if scale is None else loss * scale, *values_2N.unbind()), kept_2
 
@@ -127,21 +139,22 @@ class _LinearPolicyLoss(torch.autograd.Function):
         wants: Wants,
         batch: TokenBatch,
         shard: VocabShard,
+        teacher: Teacher,
     ) -> tuple[Tensor, Tensor, Tensor]:
         head = Head(hidden_NH, weight, bias)
         if is_traced(hidden_NH) and shard.group is None:
             loss, values_2N, kept_2, *grads = torch.ops.outcome_rl.linear_policy_loss(
-                *head, *options, wants, *flat(batch)
+                *head, *options, wants, *teacher, *flat(batch)
             )
         else:
-            loss, values_2N, kept_2, *grads = _linear_policy_loss(head, options, wants, batch, shard)
+            loss, values_2N, kept_2, *grads = _linear_policy_loss(head, options, wants, batch, shard, teacher)
         ctx.save_for_backward(*(grad if wanted else None for grad, wanted in zip(grads, wants, strict=True)))
         ctx.mark_non_differentiable(values_2N, kept_2)
         return loss, values_2N, kept_2
 
     @staticmethod
     def backward(ctx: Any, loss_grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-        return *_scaled(loss_grad, ctx.saved_tensors, "linear_policy_loss"), *[None] * 4
+        return *_scaled(loss_grad, ctx.saved_tensors, "linear_policy_loss"), *[None] * 5
 
 
 class _PolicyLoss(torch.autograd.Function):
@@ -195,7 +208,7 @@ def _scaled(loss_grad: Tensor, grads: Sequence[Tensor | None], op: str) -> list[
 
 
 def _linear_policy_loss(
-    head: Head, options: Options, wants: Wants, batch: TokenBatch, shard: VocabShard
+    head: Head, options: Options, wants: Wants, batch: TokenBatch, shard: VocabShard, teacher: Teacher
 ) -> tuple[Tensor, ...]:
     """Loss, (2, N) log-probabilities and entropies, (2,) kept, and gradients of hidden states, weight and bias."""
     active = batch.inputs.active
@@ -207,12 +220,14 @@ def _linear_policy_loss(
     hidden_RH = head.hidden.contiguous()
     if rows_R is not None:
         hidden_RH, batch = head.hidden[rows_R], select(batch, rows_R)
+        teacher = teacher if teacher.hidden is None else teacher._replace(hidden=teacher.hidden[rows_R])
     if finds_rows:
         batch = batch._replace(inputs=batch.inputs._replace(active=None))
     elif rows_R is not None and batch.inputs.active is not None:
         hidden_RH.masked_fill_(~batch.inputs.active[:, None], 0)  # NaN times a gradient of 0 would reach d weight
 
-    columns_3R, gradients = _over_chunks(head._replace(hidden=hidden_RH), options, wants, batch, shard, rows_R)
+    head = head._replace(hidden=hidden_RH)
+    columns_3R, gradients = _over_chunks(head, options, wants, batch, shard, rows_R, teacher)
     loss, values_2R = _sum(columns_3R, batch.inputs.active)
     kept_2 = loss.new_empty(0)  # without sampling there is nothing to launch
     if options.sample_below > 0:
@@ -224,10 +239,18 @@ def _linear_policy_loss(
 
 
 def _over_chunks(
-    head: Head, options: Options, wants: Wants, batch: TokenBatch, shard: VocabShard, rows_R: Tensor | None
+    head: Head,
+    options: Options,
+    wants: Wants,
+    batch: TokenBatch,
+    shard: VocabShard,
+    rows_R: Tensor | None,
+    teacher: Teacher,
 ) -> tuple[Tensor, HeadGradients | SampledGradients]:
     """Return losses times weights, logps and entropies, (3, R), and the gradients; the logits end with the call."""
     kernels, settings = kernels_of(options.impl, shard), batch.inputs.settings
+    if teacher.head is not None:
+        kernels = DivergenceRows(kernels, options.impl, teacher, shard.group, masses=options.sample_below > 0)
     chunks = LogitChunks(
         head,
         options.workspace_bytes,
@@ -235,6 +258,7 @@ def _over_chunks(
         fp32_logits=options.fp32_logits,
         widest=shard.widest,
         softcap=settings.softcap,
+        teacher=teacher,
     )
     labelled = LogitRows(head.hidden, batch.labels, settings.temperature, batch.inputs.active)
     gradients: HeadGradients | SampledGradients
@@ -254,19 +278,25 @@ def _over_chunks(
     for rows, logits_CV in chunks:
         chunk = batch if len(chunks) == 1 else select(batch, rows)
         terms = None if whole is None else select(whole, rows)
-        logits = _rows(logits_CV, labelled, rows)
+        logits = _rows(logits_CV, labelled, rows)._replace(teacher_RV=chunks.teacher_logits(rows))
+        room_CV = chunks.gradients_of(logits_CV) if any(wants) else None
+        is_written = False
         if isinstance(gradients, SampledGradients):
+            assert room_CV is not None
             terms = terms or _terms(kernels.row_statistics(logits), chunk, wants_grad=True)
-            if gradients.add_rows(rows, logits, _row_gradients(terms, kernels, logits)):
+            of, written_CV = _row_gradients(terms, kernels, logits), None
+            if is_written := logits.teacher_RV is not None:
+                _write_gradients(logits, kernels, terms, room_CV)
+                of, written_CV = of._replace(logp_grads_R=-of.logp_grads_R.bool().to(of.logps_R.dtype)), room_CV
+            if gradients.add_rows(rows, logits, of, written_CV):
                 parts.append(terms.columns_3R)
                 continue
             gradients = HeadGradients(head, wants, len(chunks))
-        room_CV = chunks.gradients_of(logits_CV) if any(wants) else None
         if terms is None:
             parts.append(_loss_of_rows(logits, chunk, kernels, room_CV))
         else:
             parts.append(terms.columns_3R)
-            if room_CV is not None:
+            if room_CV is not None and not is_written:
                 _write_gradients(logits, kernels, terms, room_CV)
         if room_CV is not None:
             gradients.add(rows, chunks.before_cap_(room_CV, logits_CV))
@@ -390,21 +420,22 @@ def _register(
 
 
 def _linear_operator(hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, *others: Any) -> tuple[Tensor, ...]:
-    head, options, wants, batch = _linear_arguments(hidden_NH, weight, bias, *others)
-    return _linear_policy_loss(head, options, wants, batch_of(*batch), whole_head(weight))
+    head, options, wants, teacher, batch = _linear_arguments(hidden_NH, weight, bias, *others)
+    return _linear_policy_loss(head, options, wants, batch_of(*batch), whole_head(weight), teacher)
 
 
 def _linear_gradients(hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, *others: Any) -> tuple[Tensor, ...]:
-    head, options, wants, _ = _linear_arguments(hidden_NH, weight, bias, *others)
+    head, options, wants, *_ = _linear_arguments(hidden_NH, weight, bias, *others)
     kept = hidden_NH.new_empty(2 if options.sample_below > 0 else 0, dtype=torch.float32)
     return kept, *empty_gradients(head, wants)
 
 
 def _linear_arguments(
     hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, *others: Any
-) -> tuple[Head, Options, Wants, Sequence[Any]]:
-    count = len(Options._fields)
-    return Head(hidden_NH, weight, bias), Options(*others[:count]), Wants(*others[count]), others[count + 1 :]
+) -> tuple[Head, Options, Wants, Teacher, Sequence[Any]]:
+    head, (count, end) = Head(hidden_NH, weight, bias), (len(Options._fields), len(Teacher._fields))
+    options, (wants, *others_) = Options(*others[:count]), others[count:]
+    return head, options, Wants(*wants), Teacher(*others_[:end]), others_[end:]
 
 
 def _logits_operator(logits_NV: Tensor, impl: Backend, wants_grad: bool, *batch: Any) -> tuple[Tensor, ...]:
@@ -421,7 +452,8 @@ def _logits_operator_(logits_NV: Tensor, impl: Backend, *batch: Any) -> tuple[Te
 
 _register(
     "linear_policy_loss",
-    f"Tensor hidden, Tensor weight, Tensor? bias, {schema_of(operator_types(Options))}, bool[] wants",
+    f"Tensor hidden, Tensor weight, Tensor? bias, {schema_of(operator_types(Options))}, bool[] wants, "
+    + schema_of({f"teacher_{name}": kind for name, kind in operator_types(Teacher).items()}),
     _linear_operator,
     _linear_gradients,
     results=6,

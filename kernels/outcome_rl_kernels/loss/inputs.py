@@ -44,6 +44,7 @@ def token_batch(
     mask: Tensor,
     *,
     rows: Rows | Tensor = "active",
+    name: str = "advantages",
     **options: Unpack[LossOptions],
 ) -> tuple[TokenBatch, Tensor]:
     """Check the arguments of a public loss, flatten them to (N,), and derive what formulas and kernels read.
@@ -51,6 +52,7 @@ def token_batch(
     Args:
         operand: hidden states or logits; they determine device and dtype.
         rows: which tokens are computed, the active ones of the batch.
+        name: of the argument `advantages`, for errors.
         others: see `linear_policy_loss`.
 
     Returns:
@@ -64,7 +66,7 @@ def token_batch(
     labels = savable(check_tensor("labels", labels, (torch.int64,), operand.device))
     tokens = _Tokens("labels", labels, _sequences("labels", labels, cu_seqlens), dtype)
     counted, signal, answer_mask = _signal(
-        tokens, advantages, mask, options.get("bonuses"), options.get("answer_mask"), chosen.answer_mask_mode
+        tokens, advantages, mask, options.get("bonuses"), options.get("answer_mask"), chosen.answer_mask_mode, name
     )
     loss = token_loss_of(chosen.token_loss)
     combines = loss.needs_sequences and loss.weighs_rollouts
@@ -164,16 +166,17 @@ def _signal(
     bonuses: Tensor | None,
     answer_mask: Tensor | None,
     mode: AnswerMaskMode,
+    name: str = "advantages",
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return the tokens that the denominator counts, advantages with bonuses, and the tokens without a policy term."""
     if mask is None:
         raise TypeError(f"mask must be a torch.Tensor; got None. For all tokens use torch.ones_like({tokens.name})")
     counted = tokens.mask("mask", mask)
-    signal = tokens.numbers("advantages", advantages, per_sequence=True)
+    signal = tokens.numbers(name, advantages, per_sequence=True)
     if signal is None:
         raise TypeError("advantages must be a torch.Tensor; got None. group_advantages computes them from rewards")
     extra = tokens.numbers("bonuses", bonuses, per_sequence=True)
-    _check_finite("advantages", signal, counted)
+    _check_finite(name, signal, counted)
     _check_finite("bonuses", extra, counted)
     if answer_mask is not None:
         answer_mask = tokens.mask("answer_mask", answer_mask)
@@ -312,27 +315,29 @@ def _check_rows(rows: Tensor, labels_N: Tensor) -> None:
         )
 
 
-def check_head(hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor) -> Head:
+def check_head(hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, of: str = "") -> Head:
     """Return the head of `hidden` (*labels.shape, H), `weight` (V, H) and `bias` (V,) if they fit together.
 
-    Its dtype is the one in which their matmul runs: under torch.autocast its dtype, except for float64.
+    Its dtype is the one in which their matmul runs: under torch.autocast its dtype, except for float64. `of` begins the
+    names of the arguments.
     """
-    check_tensor("weight", weight, FLOATS, hidden.device)
+    check_tensor(f"{of}weight", weight, FLOATS, hidden.device)
     if weight.dim() != 2:
-        raise ValueError(f"weight must have shape (V, H), as lm_head.weight has; got {shape_text(weight)}")
+        raise ValueError(f"{of}weight must have shape (V, H), as lm_head.weight has; got {shape_text(weight)}")
     expected = (*labels.shape, weight.shape[1])
     if tuple(hidden.shape) != expected:
         hint = ""
         if hidden.dim() >= 1 and hidden.shape[-1] == weight.shape[0] != weight.shape[1]:
             hint = ". Is weight transposed, or are these logits (policy_loss takes logits)?"
         raise ValueError(
-            f"hidden must have shape {expected} = (*labels.shape, H) with weight of shape {shape_text(weight)}; "
+            f"{of}hidden must have shape {expected} = (*labels.shape, H) with {of}weight of shape "
+            f"{shape_text(weight)}; "
             f"got {shape_text(hidden)}{hint}"
         )
     if bias is not None:
-        check_tensor("bias", bias, FLOATS, hidden.device)
+        check_tensor(f"{of}bias", bias, FLOATS, hidden.device)
         if tuple(bias.shape) != (weight.shape[0],):
-            raise ValueError(f"bias must have shape (V,) = ({weight.shape[0]},); got {shape_text(bias)}")
+            raise ValueError(f"{of}bias must have shape (V,) = ({weight.shape[0]},); got {shape_text(bias)}")
     hidden_NH, kind = hidden.reshape(-1, hidden.shape[-1]), hidden.device.type
     if torch.is_autocast_enabled(kind):
         dtype = torch.get_autocast_dtype(kind)
@@ -341,8 +346,8 @@ def check_head(hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tens
     for name, value in (("hidden", hidden_NH), ("bias", bias)):
         if value is not None and value.dtype != weight.dtype:
             raise TypeError(
-                f"{name} and weight must have the same dtype; got {value.dtype} and {weight.dtype}. "
-                f"Use {name}.to(weight.dtype), or run under torch.autocast"
+                f"{of}{name} and {of}weight must have the same dtype; got {value.dtype} and {weight.dtype}. "
+                f"Use {of}{name}.to({of}weight.dtype), or run under torch.autocast"
             )
     return Head(hidden_NH, weight, bias)
 

@@ -189,6 +189,25 @@ class LogitRows(NamedTuple):
     labels_R: Tensor  # int64
     temperature: float
     active_R: Tensor | None = None  # bool: other rows are not read and give zeros. None: all are active
+    teacher_RV: Tensor | None = None  # logits of a teacher, capped; the gradients of a divergence may overwrite them
+
+
+class Teacher(NamedTuple):
+    """The head of a teacher, and the divergence from it that takes the part of -log p of a label."""
+
+    hidden: Tensor | None = None  # (N, H'), like the head's; None: there is no teacher
+    weight: Tensor | None = None  # (V, H'), of the head's dtype
+    bias: Tensor | None = None
+    temperature: float = 1.0
+    softcap: float | None = None
+    kind: str = ""  # a key of `rows.divergence.KINDS`
+    mixture: float = 0.5  # the teacher's share of the mixture of "jsd"
+
+    @property
+    def head(self) -> Head | None:
+        if self.hidden is None or self.weight is None:
+            return None
+        return Head(self.hidden, self.weight, self.bias)
 
 
 class RowGradients(NamedTuple):

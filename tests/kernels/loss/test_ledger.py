@@ -16,7 +16,7 @@ pytest.importorskip("triton", reason="Triton has no build for this platform")
 
 from meta_gpu import META, take_meta_for_gpu
 
-from outcome_rl_kernels import linear_logprobs, linear_policy_loss
+from outcome_rl_kernels import linear_divergence, linear_logprobs, linear_policy_loss
 from outcome_rl_kernels.loss.rows import triton as row_kernels_triton
 from outcome_rl_kernels.loss.support import api as support
 from outcome_rl_kernels.loss.support import triton as support_triton
@@ -135,6 +135,20 @@ def test_longer_batches_take_more_by_no_more_than_their_rows(
     # Eight chunks hold at most what a float32 sum would need, beside its logits or to be cast.
     weight_bytes = 2 * vocabulary * hidden
     assert max(found) <= max(2 * GIB + weight_bytes, 2 * weight_bytes) + SLACK
+
+
+def test_a_divergence_takes_less_in_a_smaller_workspace_and_four_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    heads = [torch.empty(*shape, H, dtype=torch.bfloat16, **META).requires_grad_() for shape in ((B, N // B), (V,))]
+    mask = torch.empty(B, N // B, dtype=torch.bool, **META)
+
+    def call(ledger: Ledger, workspace: int | None) -> None:
+        monkeypatch.setattr(row_kernels_triton, "launch_rows", partial(launch_on, ledger))
+        monkeypatch.setattr(row_kernels_triton, "scale_", lambda values, factor: ledger.note("scale_ by 1", 4, 0))
+        linear_divergence(*heads, *heads, mask, rows="all", workspace_bytes=workspace).loss.backward()
+
+    found = [ledger_of(partial(call, workspace=size)) for size in (None, *WORKSPACES)]
+    assert all(less.peak_bytes <= more.peak_bytes + 2**20 for more, less in pairwise(found))
+    assert {sum(one.multiply_adds for one in ledger.operations) for ledger in found} == {4 * N * H * V}
 
 
 def test_log_probabilities_without_gradient_take_half_a_gib(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,9 +68,9 @@ def entries_of(impl: str, rows: Rows, threshold: float, seed: int, room: int) ->
     found = kernels_of(impl).sample(rows.logits, rows.of, rows.index_R, threshold, seed, room)
     if impl == "native":
         for start, end in found.offsets.unfold(0, 2, 1):
-            yield found.ids_E[start:end], found.values_E[start:end].double()
+            yield found.ids_E[start:end], found.values[start:end].double()
         return
-    for ids, values, count in zip(found.ids_RK, found.values_RK, found.counts_R, strict=True):
+    for ids, values, count in zip(found.ids_RK, found.values, found.counts_R, strict=True):
         assert (ids[count:] == -1).all()
         yield ids[:count].long(), values[:count].double()
 
@@ -345,7 +345,7 @@ def test_selection_and_sums_have_the_same_bits_in_any_chunks(impl: str) -> None:
         kept, sums, start = [], torch.empty_like(hidden), 0
         for size in sizes:
             part = slice(start, start + size)
-            logits_RV, labels_R, temperature, active_R = rows.logits
+            logits_RV, labels_R, temperature, active_R, _ = rows.logits
             logits = LogitRows(logits_RV[part], labels_R[part], temperature, active_R[part])
             kept.append(kernels.sample(logits, select(rows.of, part), rows.index_R[part], 0.004, 9, 300))
             kernels.hidden_gradient(kept[-1], weight, sums[part])

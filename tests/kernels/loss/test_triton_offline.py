@@ -1,5 +1,6 @@
 """Every kernel compiles, without a GPU, for every target: no spills, and 16 bytes an access where rows are aligned."""
 
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -16,6 +17,8 @@ import triton.language as tl
 from triton_offline import TARGETS, compile_launches
 
 from outcome_rl_kernels.loss.inputs import token_batch
+from outcome_rl_kernels.loss.rows.divergence import KINDS
+from outcome_rl_kernels.loss.rows.divergence_triton import divergence_rows
 from outcome_rl_kernels.loss.rows.triton import (
     TritonStatistics,
     default_loss_rows,
@@ -95,6 +98,14 @@ def launches() -> Iterator[tuple[str, Callable[[], object]]]:
             yield f"{dtype}, {width}: segment sums", partial(segment_sums, table, LABELS, ROW, bounds)
             entries = torch.zeros(600, dtype=torch.int64), torch.zeros(600), torch.tensor([0, 600])
             yield f"{dtype}, {width}: long segment sums", partial(segment_sums, table, *entries)
+    scales, sums = torch.zeros(4, R), torch.zeros(2, R)
+    for dtype, vocabulary in itertools.product((torch.bfloat16, torch.float32), (128256, 50257)):
+        logits = torch.zeros(R, vocabulary, dtype=dtype)
+        rows = LogitRows(logits, LABELS, 1.0, MASK, torch.zeros_like(logits))
+        for kind, name in enumerate(KINDS):
+            yield f"{dtype}, {vocabulary}: {name}, statistics", partial(divergence_rows, rows, scales, 1.0, kind, 0.5)
+            given = rows, scales, 1.0, kind, 0.5, sums, ROW, logits
+            yield f"{dtype}, {vocabulary}: gradients of {name}", partial(divergence_rows, *given, masses=True)
     of = RowGradients(scores, ROW, ROW, ROW, ROW)
     for dtype in (torch.bfloat16, torch.float32, torch.float16):
         for vocabulary in VOCABULARIES[:2]:

@@ -14,7 +14,7 @@ import torch.multiprocessing as mp
 from ranks import on_shards
 from torch import Tensor
 
-from outcome_rl_kernels import linear_logprobs, linear_policy_loss
+from outcome_rl_kernels import linear_divergence, linear_logprobs, linear_policy_loss
 from outcome_rl_kernels.loss import vocab_parallel
 from outcome_rl_kernels.loss.rows.api import row_kernels
 from outcome_rl_kernels.loss.types import LogitRows
@@ -102,22 +102,45 @@ def mean_of_samples_is_exact(group: Any, mine: slice) -> None:
         assert mean <= 2**2 * single / 64 + 1e-10 * float(truth.square().sum()), (mean, single)
 
 
-def equal_log_probabilities(group: Any, mine: slice) -> None:
+def equal_divergences(group: Any, mine: slice) -> None:
     inputs = batch(1.0, torch.float32)
-    labels, _, mask = inputs["arguments"]
-    weights = torch.randn(2, B, T, generator=torch.Generator().manual_seed(1))
+    mask, g = inputs["arguments"][2], torch.Generator().manual_seed(2)
+    teacher = torch.randn(B, T, 5, generator=g), torch.randn(V, 5, generator=g), torch.randn(V, generator=g)
 
     def values(parts: slice, **options: Any) -> list[Tensor]:
         hidden, weight, bias = inputs["head"]
         leaves = [tensor.clone().requires_grad_() for tensor in (hidden, weight[parts], bias[parts])]
-        options |= {"mask": mask, "return_entropy": True, "temperature": 0.8, "workspace_bytes": 1000}
-        found = linear_logprobs(leaves[0], leaves[1], labels, bias=leaves[2], **options)
-        torch.autograd.backward(found, weights.unbind())
+        biases = {"bias": leaves[2], "teacher_bias": teacher[2][parts]}
+        output = linear_divergence(*leaves[:2], teacher[0], teacher[1][parts], mask, **biases, **options)
+        output.loss.backward()
+        return [output.loss.detach(), output.divergences, output.entropies, *(leaf.grad for leaf in leaves)]
+
+    for kind in ("reverse_kl", "forward_kl", "jsd"):
+        options: dict[str, Any] = {"kind": kind, "temperature": 0.8, "workspace_bytes": 1000}
+        whole, cut = values(slice(None), **options), values(mine, vocab_group=group, **options)
+        for column, (one, part) in enumerate(zip(whole, cut, strict=True)):
+            torch.testing.assert_close(part, one[mine] if column >= 4 else one, rtol=1e-5, atol=1e-6)
+
+
+def equal_log_probabilities(group: Any, mine: slice) -> None:
+    inputs = batch(1.0, torch.float32)
+    labels, _, mask = inputs["arguments"]
+
+    def values(ids: Tensor | None, parts: slice, **options: Any) -> list[Tensor]:
+        hidden, weight, bias = inputs["head"]
+        leaves = [tensor.clone().requires_grad_() for tensor in (hidden, weight[parts], bias[parts])]
+        options |= {"ids": ids} | {"mask": mask, "return_entropy": True, "temperature": 0.8, "workspace_bytes": 1000}
+        found = linear_logprobs(leaves[0], leaves[1], labels if ids is None else None, bias=leaves[2], **options)
+        g = torch.Generator().manual_seed(1)
+        torch.autograd.backward(found, [torch.randn(*value.shape, generator=g) for value in found])
         return [*(value.detach() for value in found), *(leaf.grad for leaf in leaves)]
 
-    whole, cut = values(slice(None)), values(mine, vocab_group=group)
-    for column, (one, part) in enumerate(zip(whole, cut, strict=True)):
-        torch.testing.assert_close(part, one[mine] if column >= 3 else one, rtol=1e-5, atol=1e-6)
+    ids = torch.rand(B, T, V, generator=torch.Generator().manual_seed(2)).argsort(dim=-1)[..., :4]
+    ids[..., 3] = ids[..., 0]  # twice
+    for given in (None, ids, torch.tensor([0, 1, 24]).expand(B, T, 3)):
+        whole, cut = values(given, slice(None)), values(given, mine, vocab_group=group)
+        for column, (one, part) in enumerate(zip(whole, cut, strict=True)):
+            torch.testing.assert_close(part, one[mine] if column >= 3 else one, rtol=1e-5, atol=1e-6)
 
 
 def the_recipe(group: Any, mine: slice) -> None:
@@ -265,6 +288,7 @@ def all_of_them(group: Any, mine: slice) -> None:
     equal_to_one_process(group, mine)
     mean_of_samples_is_exact(group, mine)
     equal_log_probabilities(group, mine)
+    equal_divergences(group, mine)
     the_recipe(group, mine)
     nothing_flows_from_masked_rows(group, mine)
     a_rank_without_rows_is_refused(group, mine)

@@ -53,8 +53,46 @@ def row_gradients(
 
 
 def _arguments(rows: LogitRows, grad_RV: Tensor | None) -> tuple[Any, ...]:
-    logits_RV, labels_R, temperature, active_R = rows
+    logits_RV, labels_R, temperature, active_R, _ = rows
     kind = int(logits_RV.dtype == torch.bfloat16)
     if grad_RV is not None and grad_RV.dtype != logits_RV.dtype:
         kind = 2
     return kind, logits_RV, labels_R, active_R, *logits_RV.shape, 1 / temperature
+
+
+def divergence_rows(
+    rows: LogitRows,
+    scales_4R: Tensor,
+    teacher_temperature: float,
+    kind: int,
+    mixture: float,
+    sums_2R: Tensor | None = None,
+    factors_R: Tensor | None = None,
+    grad_RV: Tensor | None = None,
+    *,
+    masses: bool = False,
+) -> Tensor:
+    """Return the divergence of each row and X, (2, R), or write the gradients of the divergences times factors.
+
+    csrc/divergence.cpp has the formulas.
+
+    Args:
+        scales_4R: float32: log p of a student's logit is `(logit - anchor) / temperature - rest`; both, then those of
+            the teacher.
+        kind, mixture: the place of the divergence in `divergence.KINDS`, and b.
+        sums_2R: what this function returned, for the gradients.
+        masses: write log((p + q) / 2) - 0.04 over the teacher's logits.
+    """
+    logits_RV, *_, inverse_temperature = _arguments(rows, grad_RV)[1:]
+    if sums_2R is None:
+        sums_2R = torch.empty(2, len(rows.logits_RV), dtype=torch.float64, device="cpu")
+    to_RV = None if grad_RV is None else aligned(grad_RV)
+    call_native(
+        "divergence_rows",
+        *(_arguments(rows, grad_RV)[0], logits_RV, rows.teacher_RV, rows.active_R, *logits_RV.shape),
+        *(inverse_temperature, 1 / teacher_temperature, scales_4R, kind, mixture, sums_2R),
+        *(None if factors_R is None else factors_R.double(), to_RV, int(masses), torch.get_num_threads()),
+    )
+    if grad_RV is not None and to_RV is not None and to_RV is not grad_RV:
+        grad_RV.copy_(to_RV)
+    return sums_2R

@@ -61,12 +61,12 @@ def expm1(x):
 
 @triton.jit
 def log1p(x):
-    """log(1 + x) for x >= 0; near 0, where the sum rounds x off, the series of 2 artanh(x / (2 + x))."""
+    """log(1 + x) for x > -1; near 0, where the sum rounds x off, the series of 2 artanh(x / (2 + x))."""
     s = x / (2 + x)
     series = 1.0 / 9
     for i in tl.static_range(7, 0, -2):
         series = 1.0 / i + s * s * series
-    return tl.where(x < 0.5, 2 * s * series, tl.log(1 + x))
+    return tl.where(tl.abs(s) < 0.2, 2 * s * series, tl.log(1 + x))
 
 
 @triton.jit
@@ -469,13 +469,16 @@ def _cached_rows(row_bytes: int, device: torch.device) -> int:
     return max(count for count in (1, 2, 4) if count == 1 or count * row_bytes <= share * 2 / 3)
 
 
-def launch_rows(kernel: Any, rows: LogitRows, *, is_persistent: bool = False, **arguments: Any) -> None:
+def launch_rows(
+    kernel: Any, rows: LogitRows, *, is_persistent: bool = False, loaded: int | None = None, **arguments: Any
+) -> None:
     """Launch a kernel with the logit arguments that all kernels share, and vectors made contiguous.
 
     Args:
+        loaded: bytes that a thread loads at once; None takes as many as its registers hold.
         is_persistent: 1024 threads per multiprocessor, and each program takes several rows; else one program per row.
     """
-    logits_RV, labels_R, temperature, active_R = rows
+    logits_RV, labels_R, temperature, active_R, _ = rows
     count, vocabulary = logits_RV.shape
     if count == 0:
         return
@@ -490,7 +493,7 @@ def launch_rows(kernel: Any, rows: LogitRows, *, is_persistent: bool = False, **
     # threads a multiprocessor, on GPUs other than Hopper and B200, beside a tail and in rows of half a block.
     size, is_tight = logits_RV.element_size(), is_persistent and not torch.version.hip
     is_tight = is_tight and (whole < vocabulary or vocabulary * size <= 32 * threads or not _holds_64_bytes())
-    loaded = 32 if torch.version.hip or is_tight else 64
+    loaded = loaded or (32 if torch.version.hip or is_tight else 64)
     block = threads * (loaded // size if is_aligned else 4 if is_tight else 8)
     if is_persistent and not torch.version.hip:
         arguments["maxnreg"] = 65536 // 1024  # registers of a thread, so that 1024 threads fit

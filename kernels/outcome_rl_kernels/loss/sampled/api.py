@@ -41,6 +41,10 @@ class Entries(Protocol):
     """The entries of rows, as the kernels that made them keep them."""
 
     @property
+    def values(self) -> Tensor:
+        """The entries."""
+
+    @property
     def counts_R(self) -> Tensor:
         """Number of entries of each row."""
 
@@ -60,8 +64,8 @@ class SampleKernels(Protocol):
     ) -> Entries:
         """Return the entries of rows, of which a label of -1 belongs to another shard of the vocabulary."""
 
-    def before_cap_(self, entries: Any, logits_RV: Tensor, softcap: float) -> None:
-        """Multiply each value by `1 - (logit / softcap)^2`, the derivative of a capped logit."""
+    def at(self, entries: Any, matrix_RV: Tensor) -> Tensor:
+        """Return the float32 numbers of a matrix at the rows and tokens of the entries, like their values."""
 
     def prefers_dense(self, entries: Any, room: int) -> bool:
         """Return whether dense products are cheaper, if that can be known without synchronising."""
@@ -88,18 +92,27 @@ class SampledGradients:
         self._hidden_grad_RH = head.hidden.new_empty(head.hidden.shape) if wants.hidden else None
         self._entries: list[Entries] = []
 
-    def add_rows(self, rows: slice, logits: LogitRows, of: RowGradients) -> bool:
-        """Take rows of logits, unless dense products are cheaper for them and they are the first ones."""
+    def add_rows(self, rows: slice, logits: LogitRows, of: RowGradients, gradient_CV: Tensor | None = None) -> bool:
+        """Take rows of logits, unless dense products are cheaper for them and they are the first ones.
+
+        With `gradient_CV`, tokens of a divergence are chosen by the teacher's rows, which hold the logarithms of their
+        probabilities of being chosen times the threshold, and stand for their entries of it.
+        """
         kernels, weight, how = self._kernels, self._head.weight, self._how
         room = kernels.room(len(weight), weight.dtype)
         labels_R = logits.labels_R - how.first_token
         labels_R = labels_R.where((labels_R >= 0) & (labels_R < len(weight)), -1)
-        logits = logits._replace(labels_R=labels_R)
-        entries = kernels.sample(logits, of, how.index_R[rows], how.threshold, self._seed, room)
+        chosen_by = logits._replace(labels_R=labels_R)
+        if logits.teacher_RV is not None:
+            chosen_by = LogitRows(logits.teacher_RV, torch.full_like(labels_R, -1), 1.0, logits.active_R)
+        entries = kernels.sample(chosen_by, of, how.index_R[rows], how.threshold, self._seed, room)
         if not self._entries and kernels.prefers_dense(entries, room):
             return False
-        if how.softcap is not None:
-            kernels.before_cap_(entries, logits.logits_RV, how.softcap)
+        if gradient_CV is not None:  # before, a value was the probability that it was chosen by, or its threshold
+            probabilities = kernels.at(entries, chosen_by.logits_RV).exp_()
+            entries.values.mul_(kernels.at(entries, gradient_CV).div_(probabilities))
+        if how.softcap is not None:  # the derivative of a capped logit
+            entries.values.mul_(1 - kernels.at(entries, logits.logits_RV).div_(how.softcap).square_())
         if self._hidden_grad_RH is not None:
             kernels.hidden_gradient(entries, weight, self._hidden_grad_RH[rows])
         self._entries.append(entries)

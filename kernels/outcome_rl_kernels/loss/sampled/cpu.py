@@ -16,7 +16,7 @@ LEAST_ROOM = 64
 
 class CpuEntries(NamedTuple):
     ids_E: Tensor  # int64, a row's together
-    values_E: Tensor  # float32
+    values: Tensor  # (E,) float32
     offsets: Tensor  # (R + 1,) int64
     wanted_R: Tensor  # int64
 
@@ -32,7 +32,7 @@ def room(vocabulary: int, dtype: torch.dtype) -> int:
 
 def sample(rows: LogitRows, of: RowGradients, index_R: Tensor, threshold: float, seed: int, room: int) -> CpuEntries:
     """As in `SampleKernels`, for float32 or bfloat16 logits."""
-    logits_RV, labels_R, temperature, active_R = rows
+    logits_RV, labels_R, temperature, active_R, _ = rows
     count, vocabulary = logits_RV.shape
     room = min(room, int(1 / threshold) + 3)  # no row has more; memory that is not written is not mapped
     ids_RK, values_RK = (torch.empty(count, room, dtype=dtype, device="cpu") for dtype in (torch.int32, torch.float32))
@@ -51,10 +51,10 @@ def sample(rows: LogitRows, of: RowGradients, index_R: Tensor, threshold: float,
     return CpuEntries(ids_E, values_E, offsets, wanted_R)
 
 
-def before_cap_(entries: CpuEntries, logits_RV: Tensor, softcap: float) -> None:
+def at(entries: CpuEntries, matrix_RV: Tensor) -> Tensor:
     """As in `SampleKernels`."""
-    rows_E = torch.arange(len(logits_RV), device="cpu").repeat_interleave(entries.counts_R)
-    entries.values_E.mul_(1 - (logits_RV[rows_E, entries.ids_E].float() / softcap).square_())
+    rows_E = torch.arange(len(matrix_RV), device="cpu").repeat_interleave(entries.counts_R)
+    return matrix_RV[rows_E, entries.ids_E].float()
 
 
 def prefers_dense(entries: CpuEntries, room: int) -> bool:
@@ -64,7 +64,7 @@ def prefers_dense(entries: CpuEntries, room: int) -> bool:
 
 def hidden_gradient(entries: CpuEntries, weight: Tensor, out: Tensor) -> None:
     """As in `SampleKernels`."""
-    out.copy_(segment_sums(weight, entries.ids_E, entries.values_E, entries.offsets))
+    out.copy_(segment_sums(weight, entries.ids_E, entries.values, entries.offsets))
 
 
 def weight_gradient(entries: list[CpuEntries], hidden_RH: Tensor, vocabulary: int) -> Tensor:

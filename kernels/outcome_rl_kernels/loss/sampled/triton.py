@@ -167,7 +167,7 @@ def _row_sums_kernel(
 
 class TritonEntries(NamedTuple):
     ids_RK: Tensor  # int32; -1 where unused
-    values_RK: Tensor  # float32
+    values: Tensor  # (R, K) float32
     counts_R: Tensor  # int32
     wanted_R: Tensor  # int32
 
@@ -179,7 +179,7 @@ def room(vocabulary: int, dtype: torch.dtype) -> int:
 
 def sample(rows: LogitRows, of: RowGradients, index_R: Tensor, threshold: float, seed: int, room: int) -> TritonEntries:
     """As in `SampleKernels`, for float32, bfloat16 or float16 logits with contiguous rows."""
-    logits_RV, labels_R, temperature, active_R = rows
+    logits_RV, labels_R, temperature, active_R, _ = rows
     count, vocabulary = logits_RV.shape
     anchors_R = (of.log_sums_R * temperature).float()
     rests_R = of.log_sums_R - anchors_R.double() / temperature
@@ -218,10 +218,9 @@ def sample(rows: LogitRows, of: RowGradients, index_R: Tensor, threshold: float,
     return TritonEntries(ids_RK, values_RK, counts_R, wanted_R)
 
 
-def before_cap_(entries: TritonEntries, logits_RV: Tensor, softcap: float) -> None:
+def at(entries: TritonEntries, matrix_RV: Tensor) -> Tensor:
     """As in `SampleKernels`."""
-    kept_RK = logits_RV.gather(1, entries.ids_RK.clamp(min=0).long())
-    entries.values_RK.mul_(1 - (kept_RK.float() / softcap).square_())
+    return matrix_RV.gather(1, entries.ids_RK.clamp(min=0).long()).float()
 
 
 def prefers_dense(entries: TritonEntries, room: int) -> bool:
@@ -239,7 +238,7 @@ def hidden_gradient(entries: TritonEntries, weight: Tensor, out: Tensor) -> None
         weight,
         table_ptr=weight,
         ids_ptr=entries.ids_RK,
-        values_ptr=entries.values_RK,
+        values_ptr=entries.values,
         counts_ptr=entries.counts_R,
         sums_ptr=out,
         width=width,
@@ -253,7 +252,7 @@ def weight_gradient(entries: list[TritonEntries], hidden_RH: Tensor, vocabulary:
     """As in `SampleKernels`; a stable sort keeps the order of the rows."""
     room = entries[0].ids_RK.shape[1]
     sorted_ids_E, order_E = torch.cat([e.ids_RK for e in entries]).view(-1).sort(stable=True)
-    values_E = torch.cat([e.values_RK for e in entries]).view(-1)[order_E]
+    values_E = torch.cat([e.values for e in entries]).view(-1)[order_E]
     tokens = torch.arange(vocabulary + 1, dtype=torch.int32, device=sorted_ids_E.device)
     bounds = torch.searchsorted(sorted_ids_E, tokens)
     return support_triton.segment_sums(hidden_RH, order_E // room, values_E, bounds, _PIECE)
