@@ -51,7 +51,7 @@ def linear_logprobs(
         labels: (B, T) or (N,) int64 in [0, V); any value where `mask` is False. None with `ids`.
         ids: (B, T, K) or (N, K) int64, such as a teacher's K most likely tokens: `logps` then has K + 1 columns, the
             log-probabilities of these tokens, normalised over the whole vocabulary, and of all other tokens together.
-            An id that occurs twice counts once among the others. Not together with `support` or `vocab_group`. It
+            An id that occurs twice counts once among the others. Not together with `support`. It
             takes more memory than a label: a float32 copy of a chunk's logits, and two gradients.
         bias: (V,) or None.
         support: the tokens that the sampler kept, as for `linear_policy_loss`; the softmax is then over them only.
@@ -77,7 +77,7 @@ def linear_logprobs(
     """
     check_tensor("hidden", hidden, FLOATS)
     settings = LossSettings(temperature=temperature, softcap=softcap)
-    given = None if ids is None else _check_ids(ids, labels, hidden, support, vocab_group)
+    given = None if ids is None else _check_ids(ids, labels, hidden, support)
     labels = savable(check_tensor("labels", labels if given is None else given[..., 0], (torch.int64,), hidden.device))
     head = check_head(hidden, weight, bias, labels)
     check_workspace(workspace_bytes)
@@ -91,8 +91,8 @@ def linear_logprobs(
     if given is not None:
         ids_NK = given.reshape(-1, given.shape[-1])
         active_NK = None if mask_N is None else mask_N[:, None].expand(ids_NK.shape).reshape(-1)
-        check_labels(ids_NK.reshape(-1), active_NK, weight.shape[0], "ids")
-        values = logprobs_of_ids(head, ids_NK, mask_N, settings, workspace_bytes, fp32_logits, chosen)
+        check_labels(ids_NK.reshape(-1), active_NK, shard.vocabulary, "ids")
+        values = logprobs_of_ids(head, ids_NK, mask_N, settings, workspace_bytes, fp32_logits, chosen, shard)
     elif chosen == "reference" or support is not None:
         values = unchunked_logprobs(head, labels_N, mask_N, support, temperature, softcap, fp32_logits, chosen)
     else:
@@ -104,9 +104,9 @@ def linear_logprobs(
     return logps, entropies if return_entropy else None
 
 
-def _check_ids(ids: Tensor, labels: Tensor | None, hidden: Tensor, support: object, vocab_group: object) -> Tensor:
-    """Return ids if they are (..., K), and neither labels nor a part of the vocabulary is given beside them."""
-    for name, other in (("labels", labels), ("support", support), ("vocab_group", vocab_group)):
+def _check_ids(ids: Tensor, labels: Tensor | None, hidden: Tensor, support: object) -> Tensor:
+    """Return ids if they are (..., K), and neither labels nor a support is given beside them."""
+    for name, other in (("labels", labels), ("support", support)):
         if other is not None:
             raise ValueError(f"{name} must be None with ids, which are over the whole vocabulary; leave it out")
     check_tensor("ids", ids, (torch.int64,), hidden.device)
