@@ -1,17 +1,22 @@
-"""Our kernels behind the log-probabilities of every TRL trainer that takes them from hidden states."""
+"""Our kernels behind the log-probabilities and divergences that TRL's trainers take from hidden states."""
 
+from typing import Any
+
+import torch
 import trl.kernels
 import trl.trainer.utils
+from torch import Tensor
 
+from outcome_rl_kernels import linear_divergence
 from outcome_rl_kernels.loss.chunked_logprob import ChunkedLogProbFunction
 
 
 def use_fused_head() -> None:
-    """Replace TRL's chunked log-probabilities and entropies by `linear_logprobs`, for all trainers of this process.
+    """Replace TRL's chunked log-probabilities, entropies and divergences by ours, for all trainers of this process.
 
-    `GRPOTrainer`, `RLOOTrainer`, `AsyncGRPOTrainer`, `KTOTrainer`, `DPOTrainer` and `SFTTrainer` call them at every
-    forward pass, so the call may come at any time. Losses and metrics stay TRL's. Not for DeepSpeed ZeRO-3, which
-    shards the head again before the backward pass.
+    `GRPOTrainer`, `RLOOTrainer`, `AsyncGRPOTrainer`, `KTOTrainer`, `DPOTrainer`, `SFTTrainer` and, since TRL 1.16,
+    `DistillationTrainer` call them at every forward pass, so the call may come at any time. Losses and metrics stay
+    TRL's. Not for DeepSpeed ZeRO-3, which shards the head again before the backward pass.
 
     Raises:
         ImportError: this TRL has no `trl.kernels.ChunkedLogProbFunction`, which came with TRL 1.15.
@@ -22,3 +27,66 @@ def use_fused_head() -> None:
             "upgrade TRL, or use OutcomeGRPOTrainer(fused_loss=True)"
         )
     trl.trainer.utils._ChunkedLogProbFunction = ChunkedLogProbFunction
+    if hasattr(trl.kernels, "chunked_divergence"):
+        from trl.trainer import distillation_trainer  # not above: it imports what only distillation needs
+
+        distillation_trainer._chunked_divergence_loss = chunked_divergence_loss
+
+
+def chunked_divergence_loss(
+    student_hidden_states: Tensor,
+    teacher_hidden_states: Tensor,
+    student_lm_head_weight: Tensor,
+    teacher_lm_head_weight: Tensor,
+    completion_mask: Tensor,
+    beta: float,
+    num_items_in_batch: Tensor | int | None = None,
+    student_lm_head_bias: Tensor | None = None,
+    teacher_lm_head_bias: Tensor | None = None,
+    student_logit_scale: float = 1.0,
+    teacher_logit_scale: float = 1.0,
+    student_final_logit_softcapping: float | None = None,
+    teacher_final_logit_softcapping: float | None = None,
+    temperature: float = 1.0,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return loss, sum of the student's entropies and number of tokens, as TRL's function of that name.
+
+    A scale of logits before their cap is a cap and a temperature divided by it. Logits are float32, as TRL's.
+    """
+    hidden = student_hidden_states
+    learned = [hidden, *map(_whole, (student_lm_head_weight, student_lm_head_bias), [hidden] * 2)]
+    frozen = [teacher_hidden_states.to(hidden.dtype)]
+    frozen += map(_whole, (teacher_lm_head_weight, teacher_lm_head_bias), [hidden] * 2)
+    caps = (
+        None if cap is None else cap / scale
+        for cap, scale in (
+            (student_final_logit_softcapping, student_logit_scale),
+            (teacher_final_logit_softcapping, teacher_logit_scale),
+        )
+    )
+    softcap, teacher_softcap = caps
+    output = linear_divergence(
+        *learned[:2],
+        *frozen[:2],
+        completion_mask != 0,
+        kind={0.0: "forward_kl", 1.0: "reverse_kl"}.get(beta, "jsd"),
+        mixture=beta if 0 < beta < 1 else 0.5,
+        bias=learned[2],
+        teacher_bias=frozen[2],
+        temperature=temperature / student_logit_scale,
+        teacher_temperature=temperature / teacher_logit_scale,
+        softcap=softcap,
+        teacher_softcap=teacher_softcap,
+        normalizer=num_items_in_batch,
+        fp32_logits=True,
+    )
+    return output.loss, output.entropies.sum(), output.metrics["active_tokens"]
+
+
+def _whole(operand: Any, hidden: Tensor) -> Any:
+    """Return an operand of a head in the dtype of the hidden states, gathered where FSDP2 shards it."""
+    if operand is None:
+        return None
+    if isinstance(operand, torch.distributed.tensor.DTensor):
+        operand = operand.full_tensor()
+    return operand.to(hidden.dtype)

@@ -1,0 +1,78 @@
+"""Divergences of TRL's distillation trainer and of Liger, and ours in their place."""
+
+import inspect
+from typing import Any
+
+import pytest
+import torch
+import trl.trainer.utils
+from torch import Tensor
+from trl.trainer import distillation_trainer
+
+from outcome_rl import linear_divergence
+from outcome_rl.integrations.trl.fused_head import chunked_divergence_loss, use_fused_head
+
+TRLS = distillation_trainer._chunked_divergence_loss
+B, T, H, V = 3, 7, 16, 83
+SCALES = {"student_logit_scale": 0.8, "teacher_logit_scale": 1.5}
+CAPS = {"student_final_logit_softcapping": 3.0, "teacher_final_logit_softcapping": 5.0}
+
+
+def operands(dtype: torch.dtype) -> tuple[list[Tensor], list[Tensor]]:
+    g = torch.Generator().manual_seed(0)
+    shapes = [(B, T, H), (B, T, 2 * H), (V, H), (V, 2 * H), (V,), (V,)]
+    tensors = [torch.randn(shape, generator=g).div(4 if shape[0] == V else 1).to(dtype) for shape in shapes]
+    return tensors[:4], tensors[4:]
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("options", [{}, SCALES | CAPS | {"num_items_in_batch": torch.tensor(40)}])
+def test_values_and_gradients_are_trls(beta: float, dtype: torch.dtype, options: dict[str, Any]) -> None:
+    heads, biases = operands(dtype)
+    mask = torch.rand(B, T, generator=torch.Generator().manual_seed(1)) < 0.7
+    found = []
+    for function in (chunked_divergence_loss, TRLS):
+        leaves = [tensor.clone().requires_grad_() for tensor in heads]
+        bias = biases[0].clone().requires_grad_()
+        named = {"student_lm_head_bias": bias, "teacher_lm_head_bias": biases[1], "temperature": 0.7}
+        loss, entropies, tokens = function(*leaves, mask.int(), beta, **named, **options)
+        loss.backward()
+        found.append([loss.detach(), entropies, tokens, leaves[0].grad, leaves[2].grad, bias.grad])
+    for ours, theirs in zip(*found, strict=True):
+        size = float(theirs.abs().max())
+        rtol = 1e-5 if dtype == torch.float32 or theirs.dim() == 0 else 2**-7
+        torch.testing.assert_close(ours.to(theirs.dtype), theirs, rtol=rtol, atol=4 * rtol * size)
+
+
+def test_the_door_replaces_trls_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name in ((distillation_trainer, TRLS.__name__), (trl.trainer.utils, "_ChunkedLogProbFunction")):
+        monkeypatch.setattr(module, name, getattr(module, name))  # restored after the test
+    use_fused_head()
+    assert distillation_trainer._chunked_divergence_loss is chunked_divergence_loss
+    ours, theirs = (inspect.signature(function).parameters for function in (chunked_divergence_loss, TRLS))
+    assert {name: one.default for name, one in ours.items()} == {name: one.default for name, one in theirs.items()}
+
+
+@pytest.mark.parametrize(("beta", "kind"), [(0.0, "forward_kl"), (0.3, "jsd"), (1.0, "reverse_kl")])
+def test_values_and_gradients_are_ligers(beta: float, kind: str) -> None:
+    from liger_kernel.chunked_loss import LigerFusedLinearJSDLoss
+
+    heads, _ = operands(torch.float32)
+    states, teacher_states = heads[0].flatten(0, 1), heads[1].flatten(0, 1)
+    labels = torch.zeros(B * T, dtype=torch.int64)
+    labels[::3] = -100
+    liger = LigerFusedLinearJSDLoss(weight_hard_loss=0.0, weight_soft_loss=1.0, beta=beta, compiled=False)
+    found = []
+    for ours in (True, False):
+        leaves = [states.clone().requires_grad_(), heads[2].clone().requires_grad_()]
+        if ours:
+            options: dict[str, Any] = {"kind": kind, "cu_seqlens": torch.tensor([0, B * T])}
+            options |= {"mixture": beta} if kind == "jsd" else {}
+            loss = linear_divergence(*leaves, teacher_states, heads[3], labels != -100, **options).loss
+        else:
+            loss = liger(*leaves, teacher_states, heads[3], labels)
+        loss.backward()
+        found.append([loss.detach(), *(leaf.grad for leaf in leaves)])
+    for one, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(one, theirs, rtol=1e-4, atol=1e-6)
