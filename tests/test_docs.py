@@ -152,6 +152,24 @@ def test_a_snippet_does_what_its_page_says(page: str, number: int, holds: str) -
     assert eval(holds, names)
 
 
+def test_the_step_of_the_distillation_page_teaches_the_student_only() -> None:
+    names: dict[str, Any] = {}
+    exec(python_of("docs/distillation.md")[0], names)
+    models = []
+    for width in (8, 12):
+        states, head = torch.nn.Embedding(20, width), torch.nn.Linear(width, 20, bias=False)
+        body = lambda ids, states=states: SimpleNamespace(last_hidden_state=states(ids))  # noqa: E731
+        models.append(SimpleNamespace(model=body, lm_head=head, states=states))
+    mask = torch.ones(2, 6, dtype=torch.bool)
+    answers = mask & (torch.arange(6) > 3)
+    assert names["distil"](*models, torch.arange(12).view(2, 6), mask, answers, torch.zeros(2)) > 0
+    student, teacher = models
+    assert student.lm_head.weight.grad.any()
+    assert student.states.weight.grad[:3].any()
+    assert not student.states.weight.grad[3:6].any()  # which predict answer tokens
+    assert teacher.lm_head.weight.grad is None
+
+
 def test_a_bonus_and_an_estimator_of_ones_own_run_as_the_page_shows() -> None:
     (block,) = python_of("CONTRIBUTING.md")
     names: dict[str, Any] = {"__name__": "own_methods"}

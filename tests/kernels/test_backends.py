@@ -41,7 +41,7 @@ def test_what_cannot_run_says_why(monkeypatch: pytest.MonkeyPatch, op: str, impl
 @needs_native
 def test_every_op_names_its_implementation_and_dtypes() -> None:
     found = implementations()
-    assert set(found) == {*LOSSES, "OutcomeCounts"}
+    assert set(found) == {*LOSSES, "linear_divergence", "OutcomeCounts"}
     if not torch.cuda.is_available():
         assert found["linear_logprobs"] == ("native", "the native library is available, for float32 or bfloat16")
         assert found["OutcomeCounts"] == ("reference", "it has no native implementation")

@@ -54,25 +54,23 @@ def chunked_divergence_loss(
     A scale of logits before their cap is a cap and a temperature divided by it. Logits are float32, as TRL's.
     """
     hidden = student_hidden_states
-    learned = [hidden, *map(_whole, (student_lm_head_weight, student_lm_head_bias), [hidden] * 2)]
-    frozen = [teacher_hidden_states.to(hidden.dtype)]
-    frozen += map(_whole, (teacher_lm_head_weight, teacher_lm_head_bias), [hidden] * 2)
-    caps = (
+    softcap, teacher_softcap = (
         None if cap is None else cap / scale
         for cap, scale in (
             (student_final_logit_softcapping, student_logit_scale),
             (teacher_final_logit_softcapping, teacher_logit_scale),
         )
     )
-    softcap, teacher_softcap = caps
     output = linear_divergence(
-        *learned[:2],
-        *frozen[:2],
+        hidden,
+        _whole(student_lm_head_weight, hidden),
+        teacher_hidden_states.to(hidden.dtype),
+        _whole(teacher_lm_head_weight, hidden),
         completion_mask != 0,
         kind={0.0: "forward_kl", 1.0: "reverse_kl"}.get(beta, "jsd"),
         mixture=beta if 0 < beta < 1 else 0.5,
-        bias=learned[2],
-        teacher_bias=frozen[2],
+        bias=_whole(student_lm_head_bias, hidden),
+        teacher_bias=_whole(teacher_lm_head_bias, hidden),
         temperature=temperature / student_logit_scale,
         teacher_temperature=temperature / teacher_logit_scale,
         softcap=softcap,
