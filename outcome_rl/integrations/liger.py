@@ -16,10 +16,10 @@ class LigerFusedLinearGRPOLoss(torch.nn.Module):
     """GRPO's loss from hidden states, by the constructor and call of Liger 0.8's class of that name.
 
     The loss and its gradients are Liger's. Differences from Liger: advantages may be per token; the weight's gradient
-    is summed in float32 before it is rounded to the weight's dtype (Liger adds rounded parts, one per sequence); the
-    backward pass does not wait for the GPU; there are three matrix products instead of four and none for tokens without
-    a gradient. The clip metric also counts ratios that `delta` bounds, and for "cispo" ratios of tokens with a
-    negative advantage.
+    is rounded to the weight's dtype at most eight times (Liger adds rounded parts, one per sequence); log-ratios beyond
+    20 are bounded, without a gradient, where Liger's KL grows to 3e9 at 25; the backward pass does not wait for the
+    GPU; there are three matrix products instead of four and none for tokens without a gradient. The clip metric also
+    counts ratios that `delta` bounds, and for "cispo" ratios of tokens with a negative advantage.
 
     Args:
         beta: coefficient of the KL term (k3).

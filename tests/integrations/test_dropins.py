@@ -207,6 +207,18 @@ def test_linear_cross_entropy_is_verls_eager_twin(temperature: float) -> None:
         torch.testing.assert_close(ours, verls, rtol=1e-4, atol=1e-5)
 
 
+def test_linear_cross_entropy_keeps_float32_logits_of_bfloat16_operands() -> None:
+    """verl's kernel does, and its own test allows this much."""
+    g = torch.Generator().manual_seed(0)
+    hidden, weight = ((torch.rand(size, 512, generator=g) - 0.5).bfloat16() for size in (64, 1024))
+    labels = torch.randint(1024, (64,), generator=g)
+    found = linear_cross_entropy(hidden, weight, labels, 1.5)
+    log_probs = (hidden.double() @ weight.double().T / 1.5).log_softmax(dim=-1)
+    exact = log_probs.gather(1, labels[:, None])[:, 0], -(log_probs.exp() * log_probs).sum(dim=-1)
+    for ours, truth in zip(found, exact, strict=True):
+        torch.testing.assert_close(ours.double(), truth, rtol=2e-4, atol=1e-3)
+
+
 def test_linear_cross_entropy_takes_packed_tokens_and_reduces() -> None:
     case = grpo_case()
     hidden, labels = case["_input"].flatten(0, 1), case["selected_token_ids"].flatten()

@@ -54,6 +54,7 @@ def linear_cross_entropy(
         temperature=temperature,
         return_entropy=True,
         vocab_group=dist_process_group if ranks > 1 else None,
+        fp32_logits=True,  # as verl's kernel keeps them
     )
     assert entropies_N is not None
     if reduction.lower() == "sum":
