@@ -2,10 +2,10 @@
 
 All losses run in one process, in rounds, on the same inputs; a loss whose value or gradients differ from the
 specification in float64 is listed as failed and not timed. The floor is the time of the matrix products that no such
-loss can do without: three for forward and backward (logits, gradient of the hidden states, gradient of the weight; the
-last two multiply gradients of logits, as the losses do), one without gradient; for losses from logits, a copy of the
-logits. On a GPU, a section holds the clocks and the power while it was timed. The result file is written after every
-section.
+loss can do without, each in its fastest layout, measured in the same run: three for forward and backward (logits,
+gradient of the hidden states, gradient of the weight; the last two multiply gradients of logits, as the losses do), one
+without gradient; for losses from logits, a copy of the logits. On a GPU, a section holds the clocks and the power while
+it was timed. The result file is written after every section.
 
 "0.1B step" and "8B step" are whole steps of SmolLM2-135M and Llama-3.1-8B over steps with our loss, by arithmetic: one
 product with every weight to sample a token, three to learn from it, the head's three as slow as the loss.
@@ -43,7 +43,7 @@ from bench.gpu_parts.clocks import Clocks
 from bench.loss_plans import Plan, cpu_plans, gpu_plans
 from bench.loss_report import Row, Section
 from bench.result_file import add_out, write_result
-from outcome_rl.bench.measure import Times, interleaved_times, peak_mib
+from outcome_rl.bench.measure import Times, fastest_products, interleaved_times, peak_mib
 
 FLOOR = "floor"
 
@@ -143,7 +143,7 @@ def run(plan: Plan, device: torch.device, rounds: int, seconds: float) -> Sectio
 
     floors: dict[str, Times] = {}
     calls = {name: partial(gradients, e.baseline.loss, e.inputs, e.batch) for name, e in runners.items()}
-    floor = _copy_of(inputs[0]) if plan.from_logits else _products(case, 3)
+    floor, layouts = (_copy_of(inputs[0]), {}) if plan.from_logits else _products(case, 3)
     with Clocks() as clocks:
         time_all("forward_backward", {FLOOR: floor, **calls}, 1.0)
     del floor
@@ -151,7 +151,7 @@ def run(plan: Plan, device: torch.device, rounds: int, seconds: float) -> Sectio
         runners[name].row["peak_mib"] = peak_mib(call, device)
         _collect(device)
     if plan.all_modes:
-        floor = _products(case, 1)
+        floor, _ = _products(case, 1)
         whole = {name: entry for name, entry in runners.items() if entry.baseline in BASELINES}
         forward = {name: partial(_forward, e.baseline.loss, e.inputs, e.batch) for name, e in whole.items()}
         time_all("forward", {FLOOR: floor, **forward}, 0.5)
@@ -165,6 +165,7 @@ def run(plan: Plan, device: torch.device, rounds: int, seconds: float) -> Sectio
         case=_describe(plan.spec, case),
         floor="a copy of the logits" if plan.from_logits else "matrix products",
         floors=floors,
+        layouts=layouts,
         rows=[entry.row for entry in entries],
         clocks=clocks.summary(),
     )
@@ -254,19 +255,10 @@ def _like(grad: Tensor, true: Tensor) -> Tensor:
     return grad if grad.shape == true.shape else grad[:, :-1].reshape(true.shape)
 
 
-def _products(case: Case, number: int) -> Callable[[], object]:
-    """Return the matrix products of the head, over the rows of the mask."""
-    hidden, weight = case.hidden[case.batch.mask_N], case.weight
-    logits = hidden.new_empty(len(hidden), len(weight))
-    grads = _logit_gradients(hidden, weight, case.batch.labels_N[case.batch.mask_N]) if number == 3 else logits
-
-    def call() -> None:
-        torch.mm(hidden, weight.t(), out=logits)
-        if number == 3:
-            torch.mm(grads, weight)
-            torch.mm(grads.t(), hidden)
-
-    return call
+def _products(case: Case, number: int) -> tuple[Callable[[], object], dict[str, dict[str, float]]]:
+    """Return the matrix products of the head over the rows of the mask, and the times of their layouts."""
+    hidden, weight, labels_N = case.hidden[case.batch.mask_N], case.weight, case.batch.labels_N[case.batch.mask_N]
+    return fastest_products(hidden, weight, _logit_gradients(hidden, weight, labels_N) if number == 3 else None)
 
 
 @torch.no_grad()

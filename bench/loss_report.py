@@ -1,10 +1,10 @@
 """Result types of the policy loss benchmark, and the table of a section."""
 
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 from bench.accuracy import Errors
 from bench.baselines import OURS
-from outcome_rl.bench.measure import Times, ratio_text
+from outcome_rl.bench.measure import Times, layouts_text, ratio_text
 
 HEADINGS = {"forward_backward": "forward + backward", "forward": "forward", "no_grad": "log-probs, no gradient"}
 
@@ -45,6 +45,7 @@ class Section(TypedDict):
     case: dict[str, Any]
     floor: str  # what it is made of
     floors: dict[str, Times]
+    layouts: NotRequired[dict[str, dict[str, float]]]  # milliseconds of each product; absent: one layout was timed
     rows: list[Row]
     clocks: dict[str, Any] | None  # least, median and most of clocks, power and temperature while it was timed
 
@@ -89,6 +90,8 @@ def table(section: Section) -> str:
         cells.append("" if row["peak_mib"] is None else f"{row['peak_mib']:,.0f}")
         cells.append("" if row["errors"] is None else f"{max(row['errors']['gradients']):.1e}")
         lines.append(f"| {name} | {' | '.join(cells)} |")
+    if layouts := section.get("layouts"):
+        lines += ["", f"The floor is the fastest layout of each product: {layouts_text(layouts)}."]
     return "\n".join(lines)
 
 

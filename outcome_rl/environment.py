@@ -1,6 +1,7 @@
 """Description of this installation: versions, devices, and the implementation of each operation with its reason."""
 
 import importlib.metadata
+import os
 import platform
 from collections.abc import Mapping
 from functools import cache
@@ -72,7 +73,7 @@ def _devices() -> list[str]:
     from outcome_rl_kernels.dtypes import bfloat16_products
 
     threads = f"{usable_cores()} cores usable, torch uses {torch.get_num_threads()} threads"
-    devices = [f"cpu: {_cpu_name()}, {threads}; {bfloat16_products('cpu').reason}"]
+    devices = [f"cpu: {_cpu_name()}, {threads}; {bfloat16_products('cpu').reason}{_instruction_sets()}"]
     for index in range(torch.cuda.device_count()):
         gpu = torch.cuda.get_device_properties(index)
         devices.append(
@@ -80,6 +81,17 @@ def _devices() -> list[str]:
             f"{gpu.total_memory / 2**30:.0f} GiB, CUDA {torch.version.cuda}"
         )
     return devices
+
+
+def _instruction_sets() -> str:
+    """Name those that matrix products use: processors of one model name differ in them, as does a virtual machine."""
+    cpuinfo = Path("/proc/cpuinfo")
+    flags = (
+        cpuinfo.read_text(errors="replace").partition("flags")[2].partition("\n")[0].split() if cpuinfo.exists() else []
+    )
+    known = [flag for flag in ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16") if flag in flags]
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA")
+    return f"; {', '.join(known)}{f' up to {limit}' if limit else ''}" if known else ""
 
 
 def _cpu_name() -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NotRequired, TypedDict
 
 import torch
+from torch import Tensor
 
 from outcome_rl.isolation.process_memory import status_kib
 
@@ -68,6 +69,53 @@ def interleaved_times(
         for name, measured in milliseconds.items():
             times[name]["of_floor"] = ratio_to(milliseconds[floor], measured)
     return times
+
+
+def fastest_products(
+    hidden: Tensor, weight: Tensor, gradient: Tensor | None
+) -> tuple[Call, dict[str, dict[str, float]]]:
+    """Return a call of the matrix products of a head, each in its fastest layout, and the milliseconds of the layouts.
+
+    On a CPU a product may take three times as long in one layout as in another, so no fixed layout is a floor. On a GPU
+    cuBLAS picks.
+
+    Args:
+        hidden, weight: (N, H) and (V, H).
+        gradient: (N, V), of the logits; None leaves out its two products.
+    """
+    logits = hidden.new_empty(len(hidden), len(weight))
+    layouts: dict[str, dict[str, Call]] = {"logits": {"by rows": lambda: torch.mm(hidden, weight.t(), out=logits)}}
+    if gradient is not None:
+        layouts["d hidden"] = {"by rows": lambda: torch.mm(gradient, weight)}
+        layouts["d weight"] = {"by rows": lambda: torch.mm(gradient.t(), hidden)}
+    if hidden.device.type == "cpu":
+        columns = weight.new_empty(len(weight), len(hidden))
+        layouts["logits"]["by columns"] = lambda: torch.mm(weight, hidden.t(), out=columns)
+        if gradient is not None:
+            lying = gradient.t().contiguous()
+            layouts["d hidden"]["by columns"] = lambda: torch.mm(lying.t(), weight)
+            layouts["d weight"]["by columns"] = lambda: torch.mm(lying, hidden)
+    measured: dict[str, dict[str, float]] = {}
+    chosen: list[Call] = []
+    for product, calls in layouts.items():
+        times = interleaved_times(calls, hidden.device, warmups=1, rounds=LEAST_ROUNDS, seconds=math.inf)
+        measured[product] = {layout: one["median_ms"] for layout, one in times.items()}
+        chosen.append(calls[min(times, key=measured[product].__getitem__)])
+
+    def call() -> None:
+        for product in chosen:
+            product()
+
+    return call, measured
+
+
+def layouts_text(measured: Mapping[str, Mapping[str, float]]) -> str:
+    """Return the milliseconds of every product in its layouts, the fastest first."""
+    shown = []
+    for product, times in measured.items():
+        ordered = sorted(times, key=times.__getitem__)
+        shown.append(f"{product} {', '.join(f'{times[layout]:.3g} ms {layout}' for layout in ordered)}")
+    return "; ".join(shown)
 
 
 def summary(milliseconds: list[float]) -> Times:
