@@ -65,7 +65,7 @@ def test_rewards_of_several_tasks_decide_together(make: Make) -> None:
     generate(by_one, 0, 1, 2)
     assert trainer.explorer.solved == by_one.explorer.solved
     assert any(trainer.explorer.solved.values())
-    with pytest.raises(ValueError, match=r"unknown whether it is correct\. Give correct_reward a list"):
+    with pytest.raises(ValueError, match="correct_reward a list"):
         generate(make(reward_funcs=functions, columns={"correct_reward": "math_only"}), 0, 1, 2)
 
 
@@ -87,7 +87,7 @@ def test_golds_that_contradict_the_rewards_show_in_a_metric(make: Make) -> None:
 
 def test_without_golds_outcomes_are_counted_all_the_same(make: Make) -> None:
     trainer = make(data=questions(answer=None), reward_funcs=length, exploration=ExplorationConfig(bonus="ucb"))
-    with pytest.warns(UserWarning, match="it is unknown which responses are correct"):
+    with pytest.warns(UserWarning, match="unknown which"):
         generate(trainer, 0, 1, 2)
     assert int(trainer.explorer.counts.items().counts.sum()) == 12
     assert "exploration/solved_fraction" not in trainer._metrics["train"]
@@ -99,7 +99,7 @@ UNLABELLED: dict[str, Any] = {"reward_funcs": length, "exploration": {"bonus": "
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"exploration": ["ucb"]}, "exploration must be an outcome_rl.ExplorationConfig or a mapping"),
+        ({"exploration": ["ucb"]}, "exploration must be .*ExplorationConfig"),
         ({"exploration": {"bonuss": "ucb"}}, "exploration: unknown setting 'bonuss'"),
         ({"exploration": {"outcome": lambda response, example: 1}, "save_strategy": "steps"}, "must have a name"),
         ({"columns": {"id_key": "uid"}}, "id_key .*got 'uid'"),
@@ -107,20 +107,17 @@ UNLABELLED: dict[str, Any] = {"reward_funcs": length, "exploration": {"bonus": "
         ({"remove_unused_columns": True, **UNLABELLED}, "remove_unused_columns=True.*leaves 'prompt'"),
         ({"save_on_each_node": True}, "save_on_each_node must be False"),
         ({"columns": {"correct_threshold": 0.5}}, "correct_threshold=0.5 needs correct_reward"),
-        (
-            {"columns": {"correct_reward": is_right}, "exploration": {"outcome": Divisors}},
-            "correct_reward must be left out",
-        ),
+        ({"columns": {"correct_reward": is_right}, "exploration": {"outcome": Divisors}}, "correct_reward must be"),
         ({"reward_funcs": [is_right] * 2, "columns": {"correct_reward": "is_right"}}, "'is_right' names 2"),
         ({"columns": {"correct_reward": ["is_right", "x"]}}, "one of the reward functions 'is_right'; got 'x'"),
-        ({"importance_sampling_level": "sequence", "loss_type": "grpo"}, "cannot keep the bonus from the answer's"),
+        ({"importance_sampling_level": "sequence", "loss_type": "grpo"}, "cannot keep the bonus"),
         ({"exploration": {"adv_estimator": "rloo"}, "scale_rewards": "batch"}, "adv_estimator='rloo' works within"),
         ({"exploration": {"adv_estimator": "pkpo(k=99)"}}, "k of adv_estimator 'pkpo' must be at most"),
         ({"data": questions(answer=["7", "", "7", "3", "9", "5"])}, "field 'answer' .* is empty"),
         ({"data": questions(id=["a", "a", "b", "c", "d", "e"])}, "golds must agree.*'a' .*'7' before; got '5'"),
-        ({"data": questions(id=["0", "1", "2", "0", "1", "2"], answer=["7"] * 6)}, "same id '0' for another prompt"),
+        ({"data": questions(id=["0", "1", "2", "0", "1", "2"], answer=["7"] * 6)}, "id '0' .*prompt"),
         ({"data": questions(id=None, prompt=["play"] * 6, answer=["7"] * 6)}, "row of the prompt 'play'"),
-        ({"data": questions(id=None, prompt=["play"] * 6), "rollout_func": None}, "golds must agree for a question"),
+        ({"data": questions(id=None, prompt=["play"] * 6), "rollout_func": None}, "golds must agree"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -131,7 +128,7 @@ def test_what_cannot_work_is_refused_before_training(make: Make, settings: dict[
 
 def test_a_gold_that_is_no_text_is_an_error_of_its_row(make: Make) -> None:
     data = questions(answer=["7", None, "7", "3", "9", "5"])
-    message = r"field 'answer' \(the reference answer\) must be text or a number; got NoneType"
+    message = r"'answer' .*got NoneType"
     with pytest.raises(ValueError, match=message):
         make(data=data, reward_funcs=length)
     stream = make(data=IterableDataset.from_generator(lambda: iter(data)), reward_funcs=length)  # read as it comes
