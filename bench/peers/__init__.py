@@ -1,0 +1,1 @@
+"""Test suites of other libraries, run with our classes in place of theirs."""
