@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from outcome_rl.integrations.adapter import (
     golds_of_all,
     means,
     outcome_turn,
+    score,
     stable_ids,
     validation,
     with_disagreement,
@@ -128,14 +130,45 @@ def test_validation_is_the_summary_of_the_same_answers(decided_by: str) -> None:
     assert len(explorer.counts) == 0
 
 
-def test_without_a_source_of_correctness_validation_has_no_pass_at_k() -> None:
-    """A format reward, several functions, a question without a gold: no number is made up."""
+GIVEN = {  # the shape of the rewards -> columns of four responses, and pass@1 of the two questions, if it is known
+    "0 and 1": ({"rewards": [1.0, 0.0, 0.0, 0.0]}, [0.5, 0.0]),
+    "0": ({"rewards": [0.0] * 4}, [0.0, 0.0]),
+    "0 and 1, less a penalty": ({"rewards": [0.9, -0.1, 0.0, -0.3], "scores": [1.0, 0.0, 0.0, 0.0]}, [0.5, 0.0]),
+    "any, and golds": ({"rewards": [-3.0, 0.1, 7.0, 0.0], "golds": ["1", "1", "3", "3"]}, [0.5, 0.0]),
+    "any, and correct": ({"rewards": [[-3.0, 1.0]] * 4, "correct": [True, False, False, False]}, [0.5, 0.0]),
+    "-1 and 1": ({"rewards": [1.0, -1.0, -1.0, -1.0]}, None),
+    "a format reward": ({"rewards": [0.1, 0.0, 0.1, 0.1]}, None),
+    "a graded one": ({"rewards": [1.0, 0.5, 0.0, 0.0]}, None),
+    "a penalty": ({"rewards": [0.98, -0.02, 0.0, -0.05]}, None),
+    "two functions of 0 and 1": ({"rewards": [[1.0, 0.0]] * 4}, None),
+    "a sum of two": (
+        {"rewards": [1.0, 0.0, 0.0, 1.0], "scores": [[1.0, 0.0], [0.0, 0.0], [0.0, 0.0], [0.0, 1.0]]},
+        None,
+    ),
+    "none": ({"scores": [math.nan] * 4}, None),
+}
+
+
+@pytest.mark.filterwarnings("ignore:pass@k is left out", "ignore:it is unknown which responses are correct")
+@pytest.mark.parametrize(("columns", "expected"), GIVEN.values(), ids=GIVEN)
+def test_correctness_has_one_source_or_is_unknown(columns: dict[str, Any], expected: list[float] | None) -> None:
+    """In training and in validation, over the functions that all stacks call: no metric is made up."""
+    batch = Batch(["a", "a", "b", "b"], [r"\boxed{1}", r"\boxed{2}", r"\boxed{1}", r"\boxed{1}"], **columns)
+    found = validation(Explorer(), batch)
+    assert found["validation/diff_at_k/2"] == [2, 1]
+    assert found.get("validation/pass_at_k/1") == expected
+    of_correctness = [name for name in found if "pass_at_k" in name or "majority_correct" in name]
+    assert bool(of_correctness) == (expected is not None)
+    rewards = [0.0] * 4 if batch.rewards is None else batch.rewards
+    trained = score(Explorer(), replace(batch, rewards=rewards), id_source="the column id").metrics
+    assert trained.get("outcomes/correct_rate") == (None if expected is None else sum(expected) / 2)
+    judged = {name for name in trained if name.endswith(("solved", "solved_fraction", "_groups"))}
+    judged -= {"exploration/negative_groups", "outcomes/unresolved"}
+    assert bool(judged) == (expected is not None)
+
+
+def test_a_question_without_a_gold_has_no_pass_at_k() -> None:
     ids, responses = ["a", "a", "b", "b"], [r"\boxed{1}", r"\boxed{2}", r"\boxed{1}", r"\boxed{1}"]
-    for given in ({}, {"rewards": [0.1, 0.0, 0.1, 0.1]}, {"scores": [[1.0, 0.0]] * 4}):
-        with pytest.warns(UserWarning, match="pass@k is left out"):
-            found = validation(Explorer(), Batch(ids, responses, **given))
-        assert found["validation/diff_at_k/2"] == [2, 1]
-        assert not [name for name in found if "pass_at_k" in name or "majority" in name]
     with pytest.warns(UserWarning, match="pass@k is left out"):
         found = validation(Explorer(), Batch(ids, responses, ["1", "1", "", ""], [1.0] * 4))
     assert found["validation/pass_at_k/1"] == [0.5]
