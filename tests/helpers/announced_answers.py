@@ -9,6 +9,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from hypothesis import strategies as st
+from tables import rows
 
 from outcome_rl.outcomes.extraction.announcements import LANGUAGES
 
@@ -50,6 +51,10 @@ def _forms(values: Sequence[Any], *forms: str, before: Sequence[str] = ("",)) ->
     return drawn.map(lambda one: (one[0] + one[1].replace("@", str(one[2])), one[2]))
 
 
+def _table(name: str, values: Sequence[Any], before: Sequence[str] = ("",)) -> st.SearchStrategy[Any]:
+    return _forms(values, *(form for _, form in rows(__file__, name)), before=before)
+
+
 @st.composite
 def labelled(draw: st.DrawFn) -> Case:
     (opening, closing), value = draw(st.sampled_from(DECORATIONS)), draw(st.sampled_from(NUMBERS + FORMULAS + CHOICES))
@@ -71,34 +76,11 @@ def whole_line_decorated(draw: st.DrawFn) -> Case:
 
 LEADS = ("Answer: ", "The answer is ", "**Final Answer**: ")
 with_tail = _forms(NUMBERS + FORMULAS, *(f"{lead}@{tail}" for lead in LEADS for tail in TAILS), before=WORK)
-plain = _forms(
-    NUMBERS[:4],
-    "That gives @.", "Tom has @ apples left.", "It equals @.", "x is @", "Total: @", "So x = @.", "@", "**@**",
-    "This means x = @.", "We get @.", "Hence @.", "There are @ ways.",
-)  # fmt: skip
-choice = _forms(
-    CHOICES,
-    "Option @ is correct.", "@ is the correct answer.", "So, @ is the answer.", "The correct option is @.",
-    "The answer is option @: Oxygen", "Answer: [@]", "Answer: (@)", "Answer: @. Oxygen", "Answer: @) Oxygen",
-    "The correct answer is @ - Oxygen", "**Answer**: @", "The answer is (**@**).", "**Answer: @**", "Thus @",
-    "Therefore, the answer is **@**.", "The best choice is @.", "(@) is the right answer.",
-    before=["Oxygen has eight protons.\n"],
-)  # fmt: skip
-hash_mark = _forms(
-    NUMBERS,
-    "#### @", "so 18 dollars. #### @", "  #### @", "##### @", "#### x = @", "#### 9*2 = @", "> #### @", "- #### @",
-    "`#### @`", "#### @ dollars", "#### @ (dollars)", "#### @ dollars per day", "#### **@**", "#### @ #### @",
-    "#### @\n", "####@", "#### $@",
-    before=["9 + 9\n"],
-)  # fmt: skip
+plain = _table("statements", NUMBERS[:4])
+choice = _table("choices", CHOICES, ["Oxygen has eight protons.\n"])
+hash_mark = _table("GSM8K", NUMBERS, ["9 + 9\n"])
 # Tags, keys of JSON, headings with the value below, and boxes, decorated or not.
-marked = _forms(
-    NUMBERS + CHOICES,
-    "<answer>@</answer>", "<final_answer>\n@\n</final_answer>", "[ANSWER]@[/ANSWER]", '{"answer": "@"}',
-    '```json\n{"steps": [], "final_answer": "@"}\n```', "### Final Answer\n@", "**Final Answer**\n\n@\n",
-    "## The answer\n\n$@$", r"\boxed{@}", r"**\boxed{@}**", r"$\fbox{ @ }$.", "$\boxed{@}$",
-    before=WORK,
-)  # fmt: skip
+marked = _table("marks", NUMBERS + CHOICES, WORK)
 
 
 @st.composite
@@ -153,38 +135,11 @@ def described(draw: st.DrawFn) -> Case:
     return f"{draw(st.sampled_from(WORK))}{lead}{clause.replace('@', value)} {noun}{qualifier}{end}", value
 
 
-HEDGES = ("", "most likely ", "probably ", "definitely ", "indeed ", "therefore ", "clearly ", "certainly ", "in fact ")
-worded_answers = _forms(
-    ("Yes", "No", "Friday", "False", "green", "Evelyn"),
-    *(f"The answer is {hedge}{mark}." for hedge in HEDGES for mark in ("@", '"@"', "“@”")),
-    "Answer: - It is @.", "Answer: It is @.", "The answer has to be @.", "Answer: Most likely @!",
-    'The answer is likely to be "@."',
-    before=WORK,
-)  # fmt: skip
-with_tags = _forms(
-    ("18", "D", "$x+1$"),
-    *(f"Answer: @{tag}" for tag in ("<eoa>", " <eoa>", " </final_text>", "<END>", " <|x|>", " [/USER]", " [END]")),
-    'The answer is @."\n}', "Answer: @\\n", "The answer is ==@==", "The answer is «@».",
-    before=WORK,
-)  # fmt: skip
-chosen = _forms(
-    CHOICES,
-    "Answer: @, oxygen", "The answer is (@), oxygen.", "Answer: @ (3/11)", "答案：@（8）", "Answer: @ - oxygen",
-    "We choose @!", "Final answer - @", "My final choice: @", "I would pick @.", "| Answer | @ |", "所以选择@。",
-    "本题选@", "因此@是正确的。", "@是正确答案。", "正确的选项是@。", r"\boxed{\text{Option @}}", r"\boxed{@, oxygen}",
-    before=["Oxygen has eight protons.\n"],
-)  # fmt: skip
-several_letters = _forms(
-    ("AC", "BD", "ABD"),
-    "【答案】 @", "故选@", "Answer: @", "The correct options are @.",
-    before=["Let us see.\n"],
-)  # fmt: skip
-corrections = _forms(
-    NUMBERS[:4],
-    "Answer: 45\n\nCorrection: the total is @.", "The answer is 45. Wait, that is wrong. It should be @.",
-    "#### 45\n\nSorry, I made a mistake. The right value is @.", "Answer: 45.\nOops. The sum is @.",
-    before=WORK,
-)  # fmt: skip
+worded_answers = _table("words", ("Yes", "No", "Friday", "False", "green", "Evelyn"), WORK)
+with_tags = _table("tags behind", ("18", "D", "$x+1$"), WORK)
+chosen = _table("choices and values", CHOICES, ["Oxygen has eight protons.\n"])
+several_letters = _table("several letters", ("AC", "BD", "ABD"), ["Let us see.\n"])
+corrections = _table("corrections", NUMBERS[:4], WORK)
 CLASSES: dict[str, st.SearchStrategy[Case]] = {
     "described numbers": described(),
     "words": worded_answers,
