@@ -17,7 +17,14 @@ from torch import Tensor
 import outcome_rl_kernels
 from bench.gpu_parts.report import DEVICE, DRY, Figures, Report, release, require
 from bench.gpu_parts.supports import uneven_support
-from outcome_rl_kernels import OutcomeCounts, group_advantages, linear_logprobs, linear_policy_loss, policy_loss
+from outcome_rl_kernels import (
+    OutcomeCounts,
+    group_advantages,
+    linear_divergence,
+    linear_logprobs,
+    linear_policy_loss,
+    policy_loss,
+)
 from outcome_rl_kernels.loss.rows import triton as row_kernels_triton
 
 B, T, H, V = 2, 3, 32, 520
@@ -53,7 +60,7 @@ def every_kernel_sanitized(report: Report) -> str:
 
 
 def losses() -> None:
-    """Run the default loss and another one, from hidden states and from logits, and log-probabilities."""
+    """Run the default loss and another one, from hidden states and from logits, a divergence, and log-probabilities."""
     for token_loss in ("ppo", "gspo"):
         hidden, weight, given = inputs()
         output = linear_policy_loss(hidden, weight, **given, token_loss=token_loss, impl="triton")
@@ -65,6 +72,11 @@ def losses() -> None:
         output = policy_loss(logits * 1, **given, token_loss=token_loss, impl="triton")
         (3 * output.loss).backward()  # type: ignore[no-untyped-call]
     hidden, weight, given = inputs()
+    teacher = hidden.detach().flip(0), weight.detach().flip(0)
+    for sample_below in (0.0, 0.01):
+        hidden, weight, given = inputs()
+        options = {"sample_below": sample_below, "impl": "triton"}
+        linear_divergence(hidden, weight, *teacher, given["mask"], **options).loss.backward()  # type: ignore
     logps, entropies = linear_logprobs(hidden, weight, given["labels"], return_entropy=True, impl="triton")
     assert entropies is not None
     (logps.sum() + entropies.sum()).backward()  # type: ignore[no-untyped-call]
