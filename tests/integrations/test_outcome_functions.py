@@ -9,8 +9,10 @@ import torch
 from trl_runs import Make, N, generate, is_right, saying, tokenizer
 from verl_runs import EXPLORE, Queue, make_trainer, put_group, verl_config
 
-from outcome_rl import ExplorationConfig
-from outcome_rl.integrations.trl import exploration_advantages
+from outcome_rl import Batch, ExplorationConfig, Explorer
+from outcome_rl.integrations.adapter import outcome_turn
+from outcome_rl.integrations.trl.advantages import add_exploration
+from outcome_rl.outcomes.answer_mask import decode_completion
 
 
 def test_trl_passes_rows_to_a_kind_that_decides(make: Make) -> None:
@@ -35,33 +37,21 @@ def test_trl_golds_go_through_the_function(make: Make) -> None:
     assert words.decode(output["completion_ids"][0][masked], skip_special_tokens=True).split() == ["7"]
 
 
-def test_the_response_of_an_agent_is_its_whole_episode(make: Make) -> None:
+def test_the_response_of_an_agent_is_its_whole_episode() -> None:
     """All turns and what the environment wrote; a final answer is read from the last turn alone."""
     words = tokenizer()
-    ids = words("1 + 1 = 7 + 1 = 5", add_special_tokens=False, return_tensors="pt")["input_ids"].repeat(N, 1)
-    written = torch.ones_like(ids)
-    written[:, 3:6] = 0
+    ids = words("1 + 1 = 7 + 1 = 5", add_special_tokens=False)["input_ids"]
+    written = [1] * 3 + [0] * 3 + [1] * (len(ids) - 6)
     seen = []
     for outcome in ("outcome_functions:episode", "outcome_functions:last_word"):
-        trainer = make(exploration=ExplorationConfig(outcome=outcome, bonus="ucb", coef=1.0, answer_mask_mode="none"))
-        output = {
-            "completion_ids": ids,
-            "completion_mask": torch.ones_like(ids),
-            "tool_mask": written,
-            "advantages": torch.zeros(N),
-        }
-        exploration_advantages(
-            output,
-            ["q"] * N,
-            None,
-            explorer=trainer.explorer,
-            tokenizer=words,
-            num_generations=N,
-            correct=[False] * N,
-            examples=[{"id": "row 3"}] * N,
-        )
+        explorer = Explorer(outcome=outcome, bonus="ucb", coef=1.0, answer_mask_mode="none")
+        output = {"completion_ids": torch.tensor([ids] * N), "advantages": torch.zeros(N)}
+        turns = [outcome_turn(explorer, ids, written)] * N
+        texts = [decode_completion(words, turn.ids) for turn in turns]
+        batch = Batch(["q"] * N, texts, None, torch.zeros(N), correct=[False] * N, rows=[{"id": "row 3"}] * N)
+        add_exploration(output, batch, turns, explorer=explorer, tokenizer=words, scale="std")
         assert output["advantages"].tolist() == [1.0] * N  # for all tokens of the policy: TRL's tool_mask has the rest
-        seen.append(trainer.explorer.seen("q"))
+        seen.append(explorer.seen("q"))
     assert seen == [[("('row 3', 9)", N)], [("5", N)]]
 
 

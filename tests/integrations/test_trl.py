@@ -8,7 +8,6 @@ from typing import Any
 import pandas
 import pytest
 import torch
-from accelerate import PartialState
 from trl import GRPOTrainer
 from trl_runs import (
     GOLDS,
@@ -27,6 +26,7 @@ from trl_runs import (
 
 from outcome_rl import (
     NO_ANSWER,
+    Batch,
     ExplorationConfig,
     Explorer,
     OutcomeCounts,
@@ -36,7 +36,10 @@ from outcome_rl import (
     outcome_key,
     question_key,
 )
-from outcome_rl.integrations.trl import advantages, exploration_advantages
+from outcome_rl.integrations.adapter import Turn
+from outcome_rl.integrations.trl import OutcomeGRPOTrainer
+from outcome_rl.integrations.trl.advantages import add_exploration
+from outcome_rl.outcomes.answer_mask import decode_completion
 from outcome_rl.toy import policy_dir
 
 METRICS = {
@@ -395,51 +398,22 @@ def test_an_episode_that_was_cut_off_is_read(make: Make) -> None:
     torch.testing.assert_close(found[0], found[1])
 
 
-def test_the_end_counts_where_it_is_the_padding_too(make: Make) -> None:
-    rollout = saying(r"\boxed{ 7 }", r"1 + 1 = 5 \boxed{ 5 }", r"9 \boxed{ 3 }", "7 + 1 + 1 + 1 + 1 = 9")
-    for pads_with_the_end in (False, True):
-        trainer = make(rollout_func=rollout)
-        if pads_with_the_end:
-            trainer._tokenizer.pad_token = trainer._tokenizer.eos_token
-        output = generate(trainer, 0, 1, 2)
-        assert advantages._written(output, trainer._tokenizer) == trainer._written  # for a trainer of the user
-
-
 class OwnTrainer(GRPOTrainer):
-    """A subclass that a user already has, with the one call added."""
+    """A subclass that a user already has."""
 
-    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        output: dict[str, Any] = super()._generate_and_score_completions(inputs)
-        if self.model.training:
-            self.found = exploration_advantages(
-                output,
-                [row["id"] for row in inputs],
-                [row["answer"] for row in inputs],
-                explorer=self.explorer,
-                tokenizer=self.processing_class,
-                num_generations=self.num_generations,
-            )
-        return output
+    def _calculate_rewards(self, *columns: Any) -> torch.Tensor:
+        rewards: torch.Tensor = super()._calculate_rewards(*columns)
+        return 2 * rewards
 
 
-def test_a_subclass_of_ones_own_calls_one_function(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    paper = ExplorationConfig(adv_estimator="grpo", bonus="ucb_con")
-    own, ours = make(trainer_class=OwnTrainer), make(exploration=paper)
-    own.explorer = Explorer(paper)
-    torch.testing.assert_close(generate(own, 0, 1, 2)["advantages"], generate(ours, 0, 1, 2)["advantages"])
-    assert own.found.counts.shape == own.found.bonuses.shape == (3 * N,)
-    arguments = {"explorer": own.explorer, "tokenizer": tokenizer()}
-    output = generate(ours, 0, 1, 2)
-    with pytest.raises(ValueError, match="must have one entry per response"):
-        exploration_advantages(output, ["a"], None, num_generations=N, **arguments)
-    with pytest.raises(ValueError, match="golds or correct must be given"):
-        exploration_advantages(output, ["a"] * 12, None, num_generations=N, **arguments | {"explorer": Explorer(paper)})
-    with Explorer(adv_estimator="rloo") as explorer, pytest.raises(ValueError, match="rewards must be given"):
-        exploration_advantages(output, ["a"] * 12, None, num_generations=N, **arguments | {"explorer": explorer})
-    assert int(own.explorer.counts.items().counts.sum()) == 12
-    monkeypatch.setitem(PartialState._shared_state, "num_processes", 2)
-    with pytest.raises(ValueError, match="explorer must have a process_group with several processes"):
-        exploration_advantages(output, ["a"] * 12, ["1"] * 12, num_generations=N, **arguments)
+def test_a_subclass_of_ones_own_explores_by_inheritance(make: Make) -> None:
+    class Exploring(OwnTrainer, OutcomeGRPOTrainer):
+        """Theirs first."""
+
+    own, ours = make(trainer_class=Exploring), make()
+    ids = [trainer.explorer.counts.items() for trainer in (own, ours) if generate(trainer, 0, 1, 2)]
+    assert all(map(torch.equal, *ids))
+    assert own._metrics["train"]["reward"] == [2 * reward for reward in ours._metrics["train"]["reward"]]
 
 
 def test_masked_answers_have_no_part_in_the_ratio_of_a_sequence(make: Make) -> None:
@@ -448,9 +422,11 @@ def test_masked_answers_have_no_part_in_the_ratio_of_a_sequence(make: Make) -> N
     output = generate(make(rollout_func=saying(r"\boxed{ 7 }"), exploration=unchanged), 0, 1, 2)
     output["tool_mask"] = torch.ones_like(output["completion_mask"])
     output["importance_sampling_ratio"] = torch.full(output["completion_mask"].shape, 0.5)
-    arguments: dict[str, Any] = {"tokenizer": tokenizer(), "num_generations": N}
+    turns, words = [Turn(0, ids) for ids in output["completion_ids"].tolist()], tokenizer()
+    texts = [decode_completion(words, turn.ids) for turn in turns]
     with Explorer(bonus="ucb", answer_mask_mode="all") as explorer:
-        exploration_advantages(output, ["a"] * 12, ["1"] * 12, explorer=explorer, **arguments)
+        batch = Batch(["a"] * 12, texts, ["1"] * 12, torch.zeros(12))
+        add_exploration(output, batch, turns, explorer=explorer, tokenizer=words, scale="std")
     masked = output["tool_mask"] == 0
     assert masked.any()
     assert torch.equal(output["importance_sampling_ratio"], torch.where(masked, 1.0, 0.5))

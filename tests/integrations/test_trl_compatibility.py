@@ -10,20 +10,18 @@ from trl import GRPOTrainer
 from outcome_rl.integrations.trl import compatibility
 
 
-def test_without_trl_the_trainer_is_one_sentence_with_the_command_and_the_function_works() -> None:
+def test_without_trl_the_trainer_is_one_sentence_with_the_command() -> None:
     code = (
         "import sys\n"
         "class Missing:\n"
         "    def find_spec(self, name, path, target=None):\n"
         "        if name == 'trl': raise ModuleNotFoundError(f'No module named {name}', name=name)\n"
         "sys.meta_path.insert(0, Missing())\n"
-        "from outcome_rl.integrations.trl import exploration_advantages; print(exploration_advantages.__name__)\n"
         "from outcome_rl.integrations.trl import OutcomeGRPOTrainer"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
     message = "ImportError: OutcomeGRPOTrainer needs TRL, which is not installed here: pip install 'trl>=1.14,<1.17'"
     assert done.stderr.strip().splitlines()[-1] == message, done.stderr
-    assert done.stdout == "exploration_advantages\n", done.stderr
 
 
 def test_trls_trainer_has_every_method_to_build_on(caplog: pytest.LogCaptureFixture) -> None:

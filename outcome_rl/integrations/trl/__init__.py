@@ -1,16 +1,11 @@
-"""Outcome-based exploration in TRL: `OutcomeGRPOTrainer` in place of `GRPOTrainer`.
-
-`exploration_advantages` does the same in one call, for your own subclass of `GRPOTrainer`; it does not import TRL.
-"""
+"""Outcome-based exploration in TRL: `OutcomeGRPOTrainer` in place of `GRPOTrainer`."""
 
 from typing import TYPE_CHECKING, Any
-
-from outcome_rl.integrations.trl.advantages import exploration_advantages
 
 if TYPE_CHECKING:
     from outcome_rl.integrations.trl.trainer import OutcomeGRPOTrainer
 
-__all__ = ["OutcomeGRPOTrainer", "exploration_advantages"]
+__all__ = ["OutcomeGRPOTrainer"]
 
 
 def __getattr__(name: str) -> Any:

@@ -9,8 +9,6 @@ rank 1, and so on, and every n consecutive ones are a group.
     every rank   its N bonuses, added to the advantages of TRL or of `adv_estimator`, with answer tokens masked
 """
 
-import math
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,28 +16,14 @@ import torch
 
 from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.exploration.scored import Scored
-from outcome_rl.integrations.adapter import Turn, answer_mask, outcome_turn
-from outcome_rl.outcomes.answer_mask import decode_completion
+from outcome_rl.integrations.adapter import Turn, answer_mask
 from outcome_rl.outcomes.batch import Batch
 from outcome_rl.sampler.stale import warn_of_identical
 from outcome_rl_kernels.advantages.groups import Scale
 
 
-def exploration_advantages(
-    output: dict[str, Any],
-    question_ids: Sequence[str],
-    golds: Sequence[str] | None,
-    *,
-    explorer: Explorer,
-    tokenizer: Any,
-    num_generations: int,
-    correct: Sequence[bool] | None = None,
-    rewards: Sequence[float] | Sequence[Sequence[float]] | None = None,
-    reward_weights: Sequence[float] | None = None,
-    scores: Sequence[Sequence[float]] | None = None,
-    examples: Sequence[Mapping[str, Any]] | None = None,
-    written: Sequence[Sequence[int]] | None = None,
-    scale: Scale = "std",
+def add_exploration(
+    output: dict[str, Any], batch: Batch, turns: list[Turn], *, explorer: Explorer, tokenizer: Any, scale: Scale
 ) -> Scored:
     """Count the outcomes of a generation batch and add the exploration bonus to its advantages, in place.
 
@@ -49,66 +33,29 @@ def exploration_advantages(
     Args:
         output: result of `GRPOTrainer._generate_and_score_completions`, with `advantages` (N,). They become (N, T)
             where answer tokens are masked; `answer_mask_mode="all"` changes `tool_mask` and `num_items_in_batch`
-            instead. With tools, the answer is taken from the last turn of the policy; an outcome function gets the text
-            of all turns, tool outputs included.
-        question_ids: N stable ids of this rank's completions.
-        golds: N reference answers, or texts that end in one, such as a solution; None where there are none.
-        explorer: counts so far; with several ranks its `process_group` must contain all of them.
-        tokenizer: tokenizer of the policy, with its padding token.
-        num_generations: n samples per question.
-        correct: N booleans that replace the comparison with the golds, such as `rewards == 1`.
-        rewards: N rewards, for any `adv_estimator` except `grpo`, and for your own bonus if it reads them; None is 0.
-            N rows, one number per reward function, are each normalised by themselves, as `Explorer.score` does.
-        reward_weights: factors of the rewards of such a row.
-        scores: N rows, with a number of each reward function; a single one of 0 and 1 says which responses are correct
-            where there are neither `golds` nor `correct`. None takes the rewards.
-        examples: N data rows for an outcome function; None passes empty ones.
-        written: N lists, with 1 for each token that the policy wrote and 0 for one of a tool, without padding; None
-            takes `tool_mask`, and leaves trailing padding out. `mask_truncated_completions` empties the mask of a
-            response that was cut off, so with tools pass what `_generate` returned.
-        scale: "none" where TRL's `scale_rewards` is, for estimators built on `grpo`.
+            instead.
+        batch: the N completions of this rank, with rewards and groups.
+        turns: the tokens of each that hold its outcome, whose text is its response.
+        explorer: counts so far, in the process group of the ranks.
+        tokenizer: tokenizer of the policy.
+        scale: as for `Explorer.score`.
 
     Returns:
         The `Scored` of the completions of all ranks, in TRL's order, the same on each; its advantages are 0 if A is
         TRL's.
 
     Raises:
-        ValueError: lengths differ, a group holds two questions, a question has another gold than before, correctness
-            is unknown although the bonus depends on it, `adv_estimator` lacks rewards, or with several processes the
-            explorer lacks its `process_group`.
+        ValueError: as `Explorer.score`.
     """
     from accelerate import PartialState  # comes with TRL
 
-    num_local = len(output["completion_ids"])
-    if PartialState().num_processes > 1 and explorer.process_group is None:
-        raise ValueError(
-            "explorer must have a process_group with several processes, or each would count by its own judgement; "
-            "got None. Construct it with Explorer(..., process_group=torch.distributed.group.WORLD)"
-        )
-    config = explorer.config
-    if rewards is None and config.adv_estimator != "grpo" and "rewards" in config.needs:
-        raise ValueError(f"rewards must be given for adv_estimator={config.adv_estimator!r}; got None")
-    written = _written(output, tokenizer) if written is None else written
-    rows_of_ids = zip(output["completion_ids"].tolist(), written, strict=True)
-    turns = [outcome_turn(explorer, ids[: len(mask)], mask) for ids, mask in rows_of_ids]
-    first = PartialState().process_index * num_local
-    groups = [i // num_generations for i in range(first, first + num_local)]
-    batch = Batch(
-        question_ids,
-        [decode_completion(tokenizer, turn.ids) for turn in turns],
-        golds,
-        torch.tensor([0.0] * num_local if rewards is None else rewards),
-        reward_weights=reward_weights,
-        group_ids=groups,
-        correct=None if correct is None else [*map(bool, correct)],
-        rows=examples,
-        scores=[math.nan] * num_local if rewards is None and scores is None else scores,  # rewards of 0 say nothing
-    )
-    warn_of_identical(groups, batch.responses)
+    warn_of_identical(batch.group_ids or batch.question_ids, batch.responses)
     scored = explorer.score(batch, scale=scale)
+    config = explorer.config
     if config.adv_estimator == "grpo":
         scored = replace(scored, advantages=torch.zeros_like(scored.advantages))
-    local_scored = scored.select(range(first, first + num_local))
+    first = PartialState().process_index * len(batch)
+    local_scored = scored.select(range(first, first + len(batch)))
     if config.adv_estimator != "grpo":
         output["advantages"] = local_scored.advantages.to(output["advantages"])
     elif local_scored.gated is not None:
@@ -139,17 +86,3 @@ def _add(output: dict[str, Any], scored: Scored, turns: list[Turn], tokenizer: A
         output["num_items_in_batch"] = gather((output["completion_mask"] * output["tool_mask"]).sum()).sum()
     else:
         output["advantages"] = replace(scored, advantages=output["advantages"]).token_advantages(answer_NT)
-
-
-def _written(output: dict[str, Any], tokenizer: Any) -> list[list[int]]:
-    """Return for each token that is no padding whether the policy wrote it, and no tool or environment."""
-    masks, rows = output["tool_mask"].tolist() if "tool_mask" in output else None, []
-    for row, ids in enumerate(output["completion_ids"].tolist()):
-        end = len(ids)
-        # Not by completion_mask, which is empty for the rows that mask_truncated_completions drops.
-        while end and ids[end - 1] == tokenizer.pad_token_id:
-            end -= 1
-        if end < len(ids) and tokenizer.pad_token_id == tokenizer.eos_token_id:
-            end += 1  # the first is the policy's
-        rows.append([1] * end if masks is None else masks[row][:end])
-    return rows

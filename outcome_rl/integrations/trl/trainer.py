@@ -22,8 +22,8 @@ from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.exploration.explorer import Explorer, device_of_counts
 from outcome_rl.exploration.scored import Scored
 from outcome_rl.exploration.traces import trace
-from outcome_rl.integrations.adapter import correct_by_reward, outcome_turn, validation, with_disagreement
-from outcome_rl.integrations.trl.advantages import exploration_advantages
+from outcome_rl.integrations.adapter import Turn, correct_by_reward, outcome_turn, validation, with_disagreement
+from outcome_rl.integrations.trl.advantages import add_exploration
 from outcome_rl.integrations.trl.checkpoints import newest_checkpoint
 from outcome_rl.integrations.trl.columns import Columns
 from outcome_rl.integrations.trl.compatibility import check_hooks
@@ -324,15 +324,18 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         self._left = len(data) * self.num_generations_eval if hasattr(data, "__len__") else math.inf
         return super().evaluation_loop(dataloader, *args, **kwargs)
 
+    def _read(self, output: dict[str, Any]) -> tuple[list[tuple[int, ...]], list[Turn], list[str]]:
+        """Return the tokens of each completion, its tokens that hold the outcome, and their text."""
+        rows = zip(output["completion_ids"].tolist(), self._written, strict=True)
+        ids = [tuple(row[: len(written)]) for row, written in rows]
+        turns = [outcome_turn(self.explorer, *pair) for pair in zip(ids, self._written, strict=True)]
+        return ids, turns, [decode_completion(self._tokenizer, turn.ids) for turn in turns]
+
     def _validate(self, rows: list[dict[str, Any]], output: dict[str, Any]) -> None:
         """Write metrics of an evaluation batch of all ranks: one value for each question, which TRL averages."""
         from accelerate.utils import gather_object  # comes with TRL
 
-        ids = [
-            tuple(row[: len(mask)]) for row, mask in zip(output["completion_ids"].tolist(), self._written, strict=True)
-        ]
-        turns = [outcome_turn(self.explorer, *pair) for pair in zip(ids, self._written, strict=True)]
-        texts = [decode_completion(self._tokenizer, turn.ids) for turn in turns]
+        ids, _, texts = self._read(output)
         columns = self._of_evaluation
         golds = [None if columns.golds is None else columns.gold(row, is_needed=False) for row in rows]
         examples = rows if self.explorer.matcher.reads == "rows" else [{}] * len(rows)
@@ -383,20 +386,25 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         rewards = self._rewards if apart else (self._rewards * weights).nansum(dim=1).masked_fill(unscored, torch.nan)
         correct = self._correct_by_reward(self._rewards)
         scores = self._rewards.nan_to_num(0.0)
-        scored = exploration_advantages(
-            output,
+        _, turns, texts = self._read(output)
+        batch = Batch(
             [self._columns.id(row) for row in rows],
+            texts,
             None if self._columns.golds is None else [self._columns.gold(row) for row in rows],
+            torch.tensor(self._of_groups(rewards)[local].tolist()),
+            reward_weights=weights.tolist() if apart else None,
+            group_ids=[i // self.num_generations for i in range(local.start, local.stop)],
+            correct=None if correct is None else correct[local].tolist(),
+            rows=rows if self.explorer.matcher.reads == "rows" else None,
+            scores=scores[local].tolist(),
+        )
+        scored = add_exploration(
+            output,
+            batch,
+            turns,
             explorer=self.explorer,
             tokenizer=self._tokenizer,
-            num_generations=self.num_generations,
-            correct=None if correct is None else correct[local].tolist(),
-            rewards=self._of_groups(rewards)[local].tolist(),
-            reward_weights=weights.tolist() if apart else None,
-            scores=scores[local].tolist(),
             scale="none" if self.scale_rewards == "none" else "std",
-            examples=rows if self.explorer.matcher.reads == "rows" else None,
-            written=self._written,
         )
         # As in TRL, a completion that no reward function scores gets advantage 0.
         output["advantages"][unscored[local]] = 0.0
