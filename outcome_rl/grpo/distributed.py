@@ -68,8 +68,8 @@ def choose_device(device: str) -> torch.device:
     return chosen
 
 
-def check(model_device: str, train_batch_size: int) -> None:
-    """Refuse a device that is not here, and what does not work in several processes.
+def check(model_device: str, train_batch_size: int) -> torch.device:
+    """Return the device of this process; refuse one that is not here, and what does not work in several processes.
 
     Raises:
         ValueError: see `choose_device`; or questions that the processes cannot divide equally, fewer GPUs than
@@ -77,7 +77,7 @@ def check(model_device: str, train_batch_size: int) -> None:
     """
     device, processes = choose_device(model_device), world_size()
     if processes == 1:
-        return
+        return device
     if train_batch_size % processes:
         raise ValueError(
             f"data.train_batch_size={train_batch_size} questions must be divisible by the number of "
@@ -93,6 +93,7 @@ def check(model_device: str, train_batch_size: int) -> None:
             f"process {_local_rank() + 1} of this machine has no GPU: PyTorch sees {torch.cuda.device_count()}. Start "
             "one process per GPU (--nproc-per-node), or set model.device=cpu"
         )
+    return device if device.type == "cpu" else torch.device("cuda", _local_rank())
 
 
 @contextmanager

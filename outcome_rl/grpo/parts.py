@@ -133,7 +133,8 @@ def open_parts(plan: Plan, announce: Callable[[str], None] = lambda phase: None)
             counts = plan.checkpoint / "exploration"
             policy.load_weights(plan.checkpoint / "model")
             updater.load_state_dict(torch.load(plan.checkpoint / "optimizer.pt", "cpu", weights_only=True))
-        explorer = plan.explorer or open_explorer(config.exploration, config.model.device, counts, plan.train_set)
+        device = distributed.choose_device(config.model.device)
+        explorer = plan.explorer or open_explorer(config.exploration, device, counts, plan.train_set)
         explorer.process_group = dist.group.WORLD if dist.is_initialized() else None  # which shares it
         resources.callback(explorer.close)
         log = _open_log(config, state.step, plan.saved.get("log"), is_abandoned=holds_rows and plan.checkpoint is None)

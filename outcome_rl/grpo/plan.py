@@ -87,7 +87,7 @@ def plan(config: TrainConfig, announce: Callable[[str], None] = lambda phase: No
         OSError: the folder of the run cannot be written.
     """
     data, trainer = config.data, config.trainer
-    distributed.check(config.model.device, data.train_batch_size)
+    device = distributed.check(config.model.device, data.train_batch_size)
     engine = check_engine(config)
     check_loggers(trainer.logger)
     _check_writable(config.run_dir)
@@ -111,7 +111,7 @@ def plan(config: TrainConfig, announce: Callable[[str], None] = lambda phase: No
         identity = config.identity | _contents(train_set, evaluations) | {"outcome rule": outcome_rule(kind, saved)}
     explorer = None
     if checkpoint is None and (folder := trainer.initial_exploration):
-        explorer = open_explorer(config.exploration, config.model.device, folder, train_set)
+        explorer = open_explorer(config.exploration, device, folder, train_set)
         check_counts(explorer, folder, train_set)
     if checkpoint is not None:
         check_same_run(saved["identity"], identity, checkpoint)

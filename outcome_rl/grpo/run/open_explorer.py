@@ -2,21 +2,22 @@
 
 from pathlib import Path
 
+import torch
+
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.exploration.explorer import Explorer, device_of_counts
-from outcome_rl.grpo import distributed
 from outcome_rl.grpo.types import ProblemSet
 
 
 def open_explorer(
-    exploration: ExplorationConfig, model_device: str, folder: str | Path, train_set: ProblemSet
+    exploration: ExplorationConfig, device: torch.device, folder: str | Path, train_set: ProblemSet
 ) -> Explorer:
-    """Make an explorer with the contents of a folder; "" is an empty one.
+    """Make the explorer of a trainer on a device, with the contents of a folder; "" is an empty one.
 
     Raises:
         FileNotFoundError, ValueError: there is no such folder, or it holds no state of an explorer.
     """
-    device = device_of_counts(distributed.choose_device(model_device))
+    device = device_of_counts(device)
     explorer = Explorer.load(folder, exploration, device=device) if folder else Explorer(exploration, device=device)
     explorer.length_setting = "data.max_response_length"
     explorer.id_source = explorer.id_source or train_set.id_source

@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import torch
 
 from outcome_rl import Explorer
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.grpo.run.open_explorer import check_counts, open_explorer
 from outcome_rl.grpo.types import Problem, ProblemSet
 
-SETTINGS = ExplorationConfig()
+SETTINGS, CPU = ExplorationConfig(), torch.device("cpu")
 PROBLEMS = ProblemSet("two", (Problem("a", "?", "1"), Problem("b", "?", "2")), "f" * 64, id_source="the column 'id'")
 
 
@@ -23,24 +24,24 @@ def saved(folder: Path, question_ids: Sequence[str], id_source: str = "") -> str
 
 
 def test_a_run_begins_with_the_counts_of_another_that_shares_a_question(tmp_path: Path) -> None:
-    with open_explorer(SETTINGS, "cpu", saved(tmp_path / "other", ["b", "c"]), PROBLEMS) as explorer:
+    with open_explorer(SETTINGS, CPU, saved(tmp_path / "other", ["b", "c"]), PROBLEMS) as explorer:
         check_counts(explorer, "other", PROBLEMS)
         assert explorer.seen("c") == [("1", 1)]
         assert explorer.id_source == "the column 'id'"
 
 
 def test_the_origin_of_saved_ids_stays(tmp_path: Path) -> None:
-    with open_explorer(SETTINGS, "cpu", "", PROBLEMS) as explorer:
+    with open_explorer(SETTINGS, CPU, "", PROBLEMS) as explorer:
         assert explorer.id_source == "the column 'id'"
         assert explorer.solved == {}
-    with open_explorer(SETTINGS, "cpu", saved(tmp_path / "other", ["a"], "SkyRL's uids"), PROBLEMS) as explorer:
+    with open_explorer(SETTINGS, CPU, saved(tmp_path / "other", ["a"], "SkyRL's uids"), PROBLEMS) as explorer:
         assert explorer.id_source == "SkyRL's uids"
 
 
 def test_counts_that_no_question_would_find_are_refused(tmp_path: Path) -> None:
     folder = saved(tmp_path / "other", ["gsm8k:7", "gsm8k:8"])
     message = r"its 2 questions have ids such as 'gsm8k:7', and this run's like 'a', from the column 'id'"
-    with open_explorer(SETTINGS, "cpu", folder, PROBLEMS) as explorer:
+    with open_explorer(SETTINGS, CPU, folder, PROBLEMS) as explorer:
         assert len(explorer.solved) == 2
         with pytest.raises(ValueError, match=message):
             check_counts(explorer, folder, PROBLEMS)
@@ -48,4 +49,4 @@ def test_counts_that_no_question_would_find_are_refused(tmp_path: Path) -> None:
 
 def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="missing"):
-        open_explorer(SETTINGS, "cpu", str(tmp_path / "missing"), PROBLEMS)
+        open_explorer(SETTINGS, CPU, str(tmp_path / "missing"), PROBLEMS)
