@@ -10,7 +10,14 @@ from loss_cases import AGGREGATIONS, BACKENDS, FLOOR, ROWS, WANTS, B, V, make_ca
 from torch import Tensor
 
 from outcome_rl_kernels import linear_divergence
+from outcome_rl_kernels.backends import triton_obstacle
 
+_OBSTACLE = triton_obstacle(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+TRITON = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(_OBSTACLE is not None, reason=f"Triton: {_OBSTACLE}"),
+    pytest.mark.filterwarnings("ignore:.*encountered:RuntimeWarning"),  # NumPy interprets without a GPU
+]
 KINDS = ("reverse_kl", "forward_kl", "jsd")
 WIDTH = 24  # of the teacher's hidden states
 OPTIONS = st.fixed_dictionaries(
@@ -72,12 +79,15 @@ def check(
     options = {name: value for name, value in options.items() if forbidden == "none" or "softcap" not in name}
     case = make_case(seed, dtype, {}, **drawn)
     given_teacher = make_teacher(case, teacher, forbidden, options["kind"], seed)
+    device = "cuda" if impl == "triton" and torch.cuda.is_available() else "cpu"
+    case, given_teacher = case.moved(device), {name: value.to(device) for name, value in given_teacher.items()}
     g = torch.Generator().manual_seed(seed)
     options |= {"mask": case.inputs["mask"], "cu_seqlens": case.inputs.get("cu_seqlens")}
     options["rows"] = "active" if rows == "all" else rows_argument(rows, options["mask"])  # "all" wants finite states
     if weighed != "no":
         options["weights"] = torch.rand(B if weighed == "sequence" else tuple(options["mask"].shape), generator=g)
         options["weights"][..., :1] = 0
+        options["weights"] = options["weights"].to(device)
     workspace = None if chunk_rows is None else chunk_rows * V * 3 * 4
     exact, truth, values = run(case, torch.float64, wants, given_teacher, **options)
     _, eager, _ = run(case, dtype, wants, given_teacher, **options, impl="reference")  # rounds the gradients of logits
@@ -122,7 +132,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("impl", BACKENDS[1:])
+@pytest.mark.parametrize("impl", [BACKENDS[1], pytest.param("triton", marks=TRITON)])
 def test_as_exact_as_plain_pytorch(impl: Any) -> None:
     @settings(max_examples=100 if impl == "native" else 12, deadline=None)
     @given(**CASES)

@@ -102,10 +102,10 @@ def launches() -> Iterator[tuple[str, Callable[[], object]]]:
     for dtype, vocabulary in itertools.product((torch.bfloat16, torch.float32), (128256, 50257)):
         logits = torch.zeros(R, vocabulary, dtype=dtype)
         rows = LogitRows(logits, LABELS, 1.0, MASK, torch.zeros_like(logits))
-        for kind, name in enumerate(KINDS):
-            yield f"{dtype}, {vocabulary}: {name}, statistics", partial(divergence_rows, rows, scales, 1.0, kind, 0.5)
-            given = rows, scales, 1.0, kind, 0.5, sums, ROW, logits
-            yield f"{dtype}, {vocabulary}: gradients of {name}", partial(divergence_rows, *given, masses=True)
+        for kind in range(len(KINDS)) if (dtype, vocabulary) == (torch.bfloat16, 128256) else [KINDS.index("jsd")]:
+            name, given = f"{dtype}, {vocabulary}: {KINDS[kind]}", (rows, scales, 1.0, kind, 0.5)
+            yield f"{name}, statistics", partial(divergence_rows, *given)
+            yield f"{name}, gradients", partial(divergence_rows, *given, sums, ROW, logits, masses=True)
     of = RowGradients(scores, ROW, ROW, ROW, ROW)
     for dtype in (torch.bfloat16, torch.float32, torch.float16):
         for vocabulary in VOCABULARIES[:2]:
