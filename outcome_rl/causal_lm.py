@@ -8,14 +8,17 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
 from outcome_rl.outcomes.answer_mask import decode_completion
+from outcome_rl.probe import TOKENS, Probe, Prompts, without_dropout
 from outcome_rl_kernels.loss.reference import capped
 
 logger = logging.getLogger(__name__)
+_sampled: WeakKeyDictionary[Any, set[bool]] = WeakKeyDictionary()  # models that were checked, with padding or not
 _SMALL, _LARGE = 2.0**-16, 2.0**20  # logits that a soft cap leaves as they are, and that are far above any
 
 
@@ -75,9 +78,11 @@ def read_head(model: Any) -> Head:
     module = model.get_output_embeddings()
     if module is None:
         raise ValueError(f"{name} has no lm_head; a causal language model is needed")
-    if any(True for _ in module.children()):
+    known = {id(parameter) for parameter in (module.weight, getattr(module, "bias", None))}
+    if any(parameter.requires_grad and id(parameter) not in known for parameter in module.parameters()):
         raise ValueError(
-            f"{name} has adapters in its lm_head, which hidden @ weight.T lacks; leave the lm_head out of them"
+            f"{name} has adapters in its lm_head, which hidden @ weight.T lacks; leave the lm_head out of them, or "
+            'train all of it by modules_to_save=["lm_head"] of peft'
         )
     device, vocabulary = module.weight.device, len(module.weight)
     ids = torch.arange(4, device=device)[None] % vocabulary
@@ -89,10 +94,16 @@ def read_head(model: Any) -> Head:
         received.append(inputs[0])
         return products.expand(1, 4, vocabulary)
 
-    with _without_dropout(model):
-        with module.register_forward_hook(replace):
-            logits = model(input_ids=ids, use_cache=False).logits
-        output = decoder(model)(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False)
+    try:
+        with without_dropout(model):
+            with module.register_forward_hook(replace):
+                logits = model(input_ids=ids, use_cache=False).logits
+            output = decoder(model)(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False)
+    except Exception as error:  # each architecture has its own
+        raise ValueError(
+            f"{name} does not compute logits or hidden states from token ids alone ({error}), so it cannot be trained "
+            "here; take a causal language model of text"
+        ) from error
     hidden = getattr(output, "last_hidden_state", None)  # Llama 4 names its head's module as the decoder
     found = _shape(products, logits) if received and logits.shape[1:] == (4, vocabulary) else None
     factor = _factor(hidden, received[0]) if received and hidden is not None else None
@@ -104,17 +115,6 @@ def read_head(model: Any) -> Head:
         )
     softcap, scale = found
     return Head(module, softcap if softcap is None else softcap / factor, scale * factor)
-
-
-@contextmanager
-def _without_dropout(model: nn.Module) -> Iterator[None]:
-    training = [module for module in model.modules() if module.training]  # peft's are, in a model that is not
-    model.eval()
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
 
 
 def _shape(products_V: Tensor, logits_1LV: Tensor) -> tuple[float | None, float] | None:
@@ -145,10 +145,33 @@ def _factor(hidden: Tensor, received: Tensor) -> float | None:
 
 
 def end_token_ids(model: Any, tokenizer: Any) -> list[int]:
-    """Return all tokens that end a response: the model's generation settings', and the tokenizer's."""
+    """Return all tokens that end a response: the model's generation settings', and the tokenizer's.
+
+    Raises:
+        ValueError: one is no token id.
+    """
     end = model.generation_config.eos_token_id
-    ends = [] if end is None else [end] if isinstance(end, int) else list(end)
+    ends = end if isinstance(end, list | tuple) else [] if end is None else [end]
+    for token in ends:
+        if type(token) is not int or token < 0:
+            raise ValueError(
+                f"eos_token_id of the generation settings must be a token id or a list of them; got {end!r}"
+            )
     return sorted({*ends, tokenizer.eos_token_id} - {None})
+
+
+def check_token_ids(tokenizer: Any, prompts: Sequence[Sequence[int]], rows: int) -> None:
+    """Check that a model with so many rows in its embedding knows the tokens of prompts, padding and ends.
+
+    Raises:
+        ValueError: it does not.
+    """
+    largest = max([*map(max, prompts), tokenizer.pad_token_id or 0, tokenizer.eos_token_id or 0])
+    if largest >= rows:
+        raise ValueError(
+            f"the tokenizer has the token {largest}, but the model's embedding has {rows} rows: take the model's own "
+            "tokenizer, or save the model after resize_token_embeddings"
+        )
 
 
 def without_end(prompts: Sequence[Sequence[int]], ends: Sequence[int]) -> list[list[int]]:
@@ -176,12 +199,24 @@ class Samples(NamedTuple):
     texts: list[str]  # without special tokens
 
     def hidden(self, model: Any) -> Tensor:
-        """Compute the hidden states (N, T, H) that predict the completions, with a gradient."""
-        positions = (self.attention_mask.cumsum(dim=1) - 1).clamp(min=0)
+        """Compute the hidden states (N, T, H) that predict the completions, with a gradient.
+
+        Prompts are moved to the left edge: padding on the right is in the future of every token, so that also models
+        whose state passes through padding compute what they compute for each sequence.
+        """
+        width, num_tokens = self.ids.shape[1], self.completion_ids.shape[1]
+        gaps_N1 = (self.attention_mask.cumsum(dim=1) == 0).sum(dim=1, keepdim=True)
+        columns = torch.arange(width, device=self.ids.device)
+        moved = (columns + gaps_N1) % width
+        mask = self.attention_mask.gather(1, moved)
         states = decoder(model)(
-            input_ids=self.ids, attention_mask=self.attention_mask, position_ids=positions, use_cache=False
-        )
-        return cast(Tensor, states.last_hidden_state[:, -self.completion_ids.shape[1] - 1 : -1])
+            input_ids=self.ids.gather(1, moved),
+            attention_mask=mask,
+            position_ids=(mask.cumsum(dim=1) - 1).clamp(min=0),
+            use_cache=False,
+        ).last_hidden_state
+        predicting = columns[-num_tokens - 1 : -1] - gaps_N1
+        return cast(Tensor, states.gather(1, predicting[..., None].expand(-1, -1, states.shape[2])))
 
 
 @torch.no_grad()
@@ -200,7 +235,8 @@ def sample(model: Any, tokenizer: Any, prompts: Sequence[Sequence[int]], *, n: i
 
     Raises:
         TypeError: the prompts are texts, or the token ids of only one.
-        ValueError: neither model nor tokenizer has an end token.
+        ValueError: neither model nor tokenizer has an end token, the model lacks a token, or `generate` does not
+            continue such prompts as the model computes whole sequences, found at the first call.
     """
     from transformers import GenerationConfig
 
@@ -214,6 +250,8 @@ def sample(model: Any, tokenizer: Any, prompts: Sequence[Sequence[int]], *, n: i
         raise ValueError("the tokenizer has no eos token, so responses would never end; set tokenizer.eos_token")
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else ends[0]
     rows = without_end(prompts, ends)
+    check_token_ids(tokenizer, rows, len(model.get_input_embeddings().weight))
+    _check_sampling(model, pad, has_padding=len({*map(len, rows)}) > 1)
     width = max(map(len, rows))
     padded = torch.tensor([[pad] * (width - len(row)) + row for row in rows], device=model.device)
     is_prompt = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows], device=model.device)
@@ -227,12 +265,8 @@ def sample(model: Any, tokenizer: Any, prompts: Sequence[Sequence[int]], *, n: i
         eos_token_id=ends,
         pad_token_id=pad,
     )
-    own = model.generation_config
-    model.generation_config = GenerationConfig()  # generate takes from it what the given one leaves open
-    try:
+    with _without_own_settings(model):
         ids = model.generate(padded, attention_mask=is_prompt, generation_config=sampling)
-    finally:
-        model.generation_config = own
     completion_ids = ids[:, width:]
     is_end = torch.isin(completion_ids, torch.tensor(ends, device=ids.device)).long()
     mask = is_end.cumsum(dim=1) - is_end == 0
@@ -242,3 +276,50 @@ def sample(model: Any, tokenizer: Any, prompts: Sequence[Sequence[int]], *, n: i
         decode_completion(tokenizer, row[:length]) for row, length in zip(completion_ids.tolist(), lengths, strict=True)
     ]
     return Samples(ids, attention_mask, completion_ids, mask, texts)
+
+
+@contextmanager
+def _without_own_settings(model: Any) -> Iterator[None]:
+    """Hide the model's generation settings, from which `generate` takes what those given to it leave open."""
+    from transformers import GenerationConfig
+
+    own, model.generation_config = model.generation_config, GenerationConfig()
+    try:
+        yield
+    finally:
+        model.generation_config = own
+
+
+def _check_sampling(model: Any, pad: int, *, has_padding: bool) -> None:
+    """Check, once for a model, that `generate` computes the logits of whole sequences at every token.
+
+    Raises:
+        ValueError: it does not.
+    """
+    from transformers import GenerationConfig
+
+    if has_padding in _sampled.setdefault(model, set()):
+        return
+    greedy = GenerationConfig(
+        max_new_tokens=TOKENS, pad_token_id=pad, do_sample=False, output_logits=True, return_dict_in_generate=True
+    )
+
+    def generated(probe: Probe) -> Iterator[tuple[Tensor, Tensor]]:
+        prompts: Prompts = probe.prompts if has_padding else [prompt[:2] for prompt in probe.prompts]
+        ids, mask = probe.padded(pad, prompts)
+        with _without_own_settings(model):
+            output = model.generate(ids, attention_mask=mask, generation_config=greedy)
+        responses = output.sequences[:, ids.shape[1] :].tolist()
+        whole = probe.whole([[*prompt, *response] for prompt, response in zip(prompts, responses, strict=True)])
+        for found, true in zip(torch.stack(output.logits, dim=1), whole, strict=True):
+            yield found, true[-TOKENS - 1 : -1]
+
+    if obstacle := Probe(model).obstacle(generated):
+        which, way_out = "a prompt", "sample with vLLM"
+        if has_padding:
+            which, way_out = "prompts of different lengths", "sample prompts of one length at a time, or with vLLM"
+        raise ValueError(
+            f"{type(model).__name__} does not continue {which} by transformers' generate as in whole sequences, so it "
+            f"would be sampled from another distribution ({obstacle}); {way_out}"
+        )
+    _sampled[model].add(has_padding)

@@ -184,7 +184,6 @@ def export(model: str, out: Path, dtype: Literal["bfloat16", "float16", "float32
     from outcome_rl.files.atomic import atomic_folder
     from outcome_rl.grpo.config.load import leaves, read_yaml
     from outcome_rl.grpo.config.schema import ModelConfig
-    from outcome_rl.grpo.model.policy import Policy
     from outcome_rl.tools.find_model import find_model
     from outcome_rl.tools.load_model import load_model
 
@@ -198,18 +197,18 @@ def export(model: str, out: Path, dtype: Literal["bfloat16", "float16", "float32
                 "allow it. Add --trust-remote-code if you trust the model"
             )
         model_config = ModelConfig(
-            path=path, device="cpu", dtype="float32", trust_remote_code=trust_remote_code, use_remove_padding=False
+            path=path, device="cpu", dtype="float32", trust_remote_code=trust_remote_code, use_remove_padding="false"
         )
         policy, _ = load_model(model_config)
         if policy.adapters is not None:
-            policy = Policy(policy.adapters.merge_and_unload(), policy.tokenizer)
+            policy = policy.merged()
             if dtype != "float32":
                 warnings.warn(
                     f"--dtype {dtype} rounds away most of what the adapters changed, if that was few steps; "
                     "--dtype float32 keeps it",
                     stacklevel=2,
                 )
-        policy.model.to(getattr(torch, dtype))
+        policy.cast(getattr(torch, dtype))
         policy.save(scratch)
     num_parameters = sum(parameter.numel() for parameter in policy.model.parameters())
     print(printable(f"{out}/ holds {num_parameters:,} parameters in {dtype}"))

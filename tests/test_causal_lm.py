@@ -1,6 +1,7 @@
 """Head, end tokens and samples of a model are the model's own, whatever its architecture does."""
 
 import logging
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,10 +20,12 @@ from transformers import (
     MiniCPM3Config,
     PhiConfig,
     Qwen2Config,
+    RwkvConfig,
+    RwkvForCausalLM,
 )
 
 from outcome_rl import linear_logprobs, linear_policy_loss, policy_loss
-from outcome_rl.causal_lm import end_token_ids, read_head, sample, without_end
+from outcome_rl.causal_lm import Samples, end_token_ids, read_head, sample, without_end
 from outcome_rl.toy import policy_dir
 
 GROUPED = {**SIZES, "num_key_value_heads": 2}
@@ -139,6 +142,28 @@ def test_a_model_without_hidden_states_is_refused() -> None:
         read_head(model)
 
 
+def test_a_model_whose_state_passes_through_padding_is_not_sampled_from_another_distribution(tokenizer: Any) -> None:
+    """Hidden states of what else sampled it are right nevertheless."""
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 80, "hidden_size": 16, "attention_hidden_size": 16, "num_hidden_layers": 2}
+    model = RwkvForCausalLM(RwkvConfig(**sizes)).eval()
+    with pytest.raises(ValueError, match=r"RwkvForCausalLM does not continue prompts of different lengths by .* vLLM"):
+        sample(model, tokenizer, [[5, 6, 7], [8]], max_new_tokens=2)
+    ids = torch.tensor([[5, 6, 7, 8, 9], [0, 0, 4, 3, 0]])
+    mask = torch.tensor([[1, 1, 1, 1, 1], [0, 0, 1, 1, 0]])
+    hidden = Samples(ids, mask, ids[:, 3:], mask[:, 3:].bool(), ["", ""]).hidden(model)
+    for found, alone in ((hidden[0], [5, 6, 7, 8]), (hidden[1, :1], [4])):
+        true = model.rwkv(torch.tensor([alone]), use_cache=False).last_hidden_state[0]
+        torch.testing.assert_close(found, true[-len(found) :])
+
+
+@pytest.mark.parametrize("end", ["x", [[1]], -3, 1.5])
+def test_end_tokens_are_token_ids(end: Any, tokenizer: Any) -> None:
+    model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=end))
+    with pytest.raises(ValueError, match="eos_token_id of the generation settings must be a token id"):
+        end_token_ids(model, tokenizer)
+
+
 @pytest.mark.parametrize("prompts", ["text", ["text"], [1, 2, 3]])
 def test_prompts_that_are_no_lists_of_token_ids_are_refused(prompts: Any) -> None:
     with pytest.raises(TypeError, match=r"prompts must be lists of token ids.*tokenizer\(texts\)"):
@@ -157,6 +182,11 @@ def test_adapters_in_the_head_are_refused() -> None:
         read_head(model)
     model = peft.get_peft_model(tiny("gemma2"), peft.LoraConfig(r=2, target_modules=["q_proj"]))
     assert read_head(model).softcap == CAP
+    whole = peft.get_peft_model(tiny("gemma2"), peft.LoraConfig(target_modules=["q_proj"], modules_to_save=["lm_head"]))
+    head = read_head(whole)
+    assert head.softcap == CAP
+    assert head.weight.requires_grad
+    assert head.weight is whole.get_output_embeddings().modules_to_save["default"].weight
 
 
 @pytest.fixture

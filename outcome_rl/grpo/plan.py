@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from outcome_rl.causal_lm import check_token_ids
 from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.exploration.older import reads
 from outcome_rl.grpo import distributed
@@ -105,7 +106,9 @@ def plan(config: TrainConfig, announce: Callable[[str], None] = lambda phase: No
     order = BatchOrder(len(train_set.problems), data.train_batch_size, trainer.seed)
     total_steps = config.total_steps(order.steps_per_epoch)
     evaluations = EvaluationPlan(partial(read_set, training=False), data, trainer.test_freq)
-    check_context(shape, evaluations.longest_prompt(train_set), data.max_response_length)
+    prompts = evaluations.prompts(train_set)
+    check_token_ids(tokenizer, prompts, shape.get_text_config().vocab_size)
+    check_context(shape, max(map(len, prompts)), data.max_response_length)
 
     with config.exploration.matcher() as kind:
         identity = config.identity | _contents(train_set, evaluations) | {"outcome rule": outcome_rule(kind, saved)}

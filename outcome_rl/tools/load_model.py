@@ -4,6 +4,8 @@ import warnings
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 from outcome_rl.grpo.config.load import default_values
 from outcome_rl.grpo.config.schema import ModelConfig
 from outcome_rl.grpo.model.dtype import with_dtype
@@ -35,7 +37,7 @@ def load_model(config: ModelConfig) -> tuple[Policy, ModelConfig]:
             raise ValueError(f"model.path={base.path!r} holds other weights than when the run began")
         policy.load_weights(folder)
         if with_dtype(config).dtype == "float32":
-            policy.model.float()
+            policy.cast(torch.float32)
     except (OSError, ValueError) as error:
         warnings.warn(
             f"{config.path} is used as it is, without its adapters' base model: {error}. Merged into bfloat16, most of "

@@ -51,8 +51,10 @@ class ModelConfig:
     )
     device: str = setting("auto", 'PyTorch device; "auto" takes a GPU if there is one.', affects_results=False)
     trust_remote_code: bool = setting(False, "Allow the model to run code from the hub.", only_from_user=True)
-    use_remove_padding: bool = setting(
-        True, "Train on packed rows without padding. False is for models that cannot, such as state-space models."
+    use_remove_padding: Literal["auto", "true", "false"] = setting(
+        "auto",
+        'Train on packed rows without padding. "auto" packs where a check finds the logits of sequences alone, '
+        'and pads otherwise, as for state-space models; "true" then refuses the model.',
     )
     enable_gradient_checkpointing: bool = setting(
         False,
@@ -256,7 +258,12 @@ class OptimConfig:
         "constant_with_warmup",
         "Schedule of the learning rate, as in transformers.get_scheduler; constant warms up too, as in verl.",
     )
-    weight_decay: float = setting(0.01, "Decoupled weight decay of AdamW.", ge=0)
+    weight_decay: float = setting(
+        0.01,
+        "Decoupled weight decay of AdamW, of every trained weight as in verl; norms and biases, which transformers' "
+        "Trainer leaves out, are then decayed too: at lr 1e-6, by 1e-5 of their size in 1,000 steps.",
+        ge=0,
+    )
     betas: tuple[float, float] = setting((0.9, 0.999), "Decay rates of AdamW's moments.", ge=0, lt=1)
 
 
@@ -285,7 +292,7 @@ class ActorConfig:
     )
     use_prefix_grouper: bool = setting(
         True,
-        "Compute prompts and shared prefixes of responses once per pass; needs model.use_remove_padding.",
+        "Compute prompts and shared prefixes of responses once per pass; only where rows are packed.",
     )
     use_torch_compile: bool = setting(False, "Run the model's forward and backward passes through torch.compile.")
     ref_param_offload: bool = setting(

@@ -20,10 +20,16 @@ def tokenize(dataset: ProblemSet, tokenizer: Any, config: DataConfig) -> Problem
     """Add the prompts of the problems that fit, and drop the others; name and fingerprint stay.
 
     Raises:
-        ValueError: a prompt is longer than `data.max_prompt_length` and `data.overlong_prompts` is "error", no prompt
-            is left, a chat template is needed and there is none, or it refuses a conversation.
+        ValueError: a prompt is longer than `data.max_prompt_length` and `data.overlong_prompts` is "error", or has no
+            token, no prompt is left, a chat template is needed and there is none, or it refuses a conversation.
     """
     encoded = _encode(dataset.problems, tokenizer, config)
+    if not all(encoded):
+        empty = dataset.problems[encoded.index([])].id
+        raise ValueError(
+            f"{dataset.name}: the prompt of {empty!r} has no token, so there is nothing to continue. Look at its text "
+            "and at the tokenizer's chat template, or set data.apply_chat_template=false"
+        )
     limit = config.max_prompt_length
     kept = [row for row, ids in enumerate(encoded) if len(ids) <= limit]
     if len(kept) < len(encoded) and config.overlong_prompts == "error":
@@ -75,14 +81,12 @@ def _read_by_template(tokenizer: Any) -> set[str]:
 
 
 def render(problem: Problem, text: str, tokenizer: Any, variables: Mapping[str, Any]) -> str:
-    from jinja2 import TemplateError
-
     messages = [message._asdict() for message in (*problem.messages[:-1], Message("user", text))]
-    slow = f"the tokenizer's chat template takes more than {TEMPLATE_S:g} s for the prompt of {problem.id!r}"
     try:
-        with time_limit(TEMPLATE_S, f"{slow}. Set data.apply_chat_template=false, or use another tokenizer"):
+        with time_limit(TEMPLATE_S, f"it takes more than {TEMPLATE_S:g} s"):
             return str(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **variables))
-    except (TemplateError, MemoryError) as error:  # such as a system message, for a model that was trained without
+    except Exception as error:  # a template raises anything, as for a system message that its model does not know
         raise ValueError(
-            f"the tokenizer's chat template refuses the prompt of {problem.id!r}: {error}. Change its messages"
+            f"the tokenizer's chat template refuses the prompt of {problem.id!r}: {error}. Change its messages, or set "
+            "data.apply_chat_template=false"
         ) from error

@@ -23,6 +23,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
+from outcome_rl.grpo.model.weight_layout import without_weights
+
 # PyTorch's own sharding is imported where it is used: it imports sympy.
 if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
@@ -65,7 +67,7 @@ class ShardedModel:
                 f"actor.strategy=fsdp2 needs trained weights of one dtype; {type(model).__name__} has "
                 f"{', '.join(sorted(map(str, dtypes)))}. Set model.dtype=float32, or actor.strategy=ddp"
             )
-        self.meta_model, self.meta_adapters = _without_weights(model, adapters)
+        self.meta_model, self.meta_adapters = without_weights((model, adapters))
         self._model = model
         precision = MixedPrecisionPolicy(cast_forward_inputs=False)
         self.casts_on_gather = not dtypes.isdisjoint(HALF_PRECISION)
@@ -170,12 +172,3 @@ def full_tensor(tensor: Tensor) -> Tensor:
     from torch.distributed.tensor import DTensor
 
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-
-
-def _without_weights(model: Any, adapters: Any) -> tuple[Any, Any]:
-    """Copy a model and peft's wrapper of it onto the meta device: their parameters take no memory."""
-    empty = {
-        id(parameter): nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=False)
-        for parameter in model.parameters()
-    }
-    return copy.deepcopy((model, adapters), empty)

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from outcome_rl.extras import install
 from outcome_rl.grpo.config.schema import ModelConfig
 from outcome_rl.grpo.model.fsdp import full_state, shard_like
+from outcome_rl.grpo.model.weight_layout import check_layout, layout_of, read_layout
 
 ADAPTER = "default"  # peft's name of the first adapter
 
@@ -48,6 +49,11 @@ def add_adapters(model: Any, config: ModelConfig) -> Any:
         raise ValueError(
             f"model.target_modules={targets} puts an adapter on the lm_head, which the loss would not see; leave it out"
         )
+    # As files, sets would have another order in each process.
+    chosen = adapters.peft_config[ADAPTER]
+    for name in ("target_modules", "target_parameters"):
+        if isinstance(getattr(chosen, name, None), set):
+            setattr(chosen, name, sorted(getattr(chosen, name)))
     is_tied = getattr(model.config.get_text_config(), "tie_word_embeddings", False)
     if is_tied and isinstance(model.get_input_embeddings(), BaseTunerLayer):
         raise ValueError(
@@ -57,10 +63,25 @@ def add_adapters(model: Any, config: ModelConfig) -> Any:
     return adapters
 
 
+def adapts_parameters(model: nn.Module) -> bool:
+    """Return whether adapters are on parameters that are no weights of layers, as those of experts."""
+    from peft.tuners.lora import LoraLayer
+
+    return any(isinstance(module, LoraLayer) and hasattr(module, "parameter_name") for module in model.modules())
+
+
 def save_adapters(adapters: Any, folder: Path) -> None:
-    """Write adapters as peft does; if they are sharded, all processes must call it, each with its own folder."""
+    """Write adapters as peft does; if they are sharded, all processes must call it, each with its own folder.
+
+    Raises:
+        ValueError: the file does not hold the adapters.
+    """
+    from peft import get_peft_model_state_dict
+
     state = {name: tensor for name, tensor in adapters.state_dict().items() if ".lora_" in name}
     adapters.save_pretrained(folder, state_dict=full_state(state, everywhere=True), save_embedding_layers=False)
+    own = layout_of(get_peft_model_state_dict(adapters, save_embedding_layers=False))
+    check_layout(read_layout(folder), own, f"the adapters in {folder}")
 
 
 def load_adapters(adapters: Any, folder: Path) -> None:

@@ -25,17 +25,12 @@ NAME = "outcome_rl_packed"
 _WIDEST = 256  # channels of a head that PyTorch's flash attention takes
 
 
-def check_attention(model: Any) -> None:
-    """Check that a model's attention can be replaced by `attend`.
-
-    Raises:
-        ValueError: its architecture does not take its attention from transformers' interface, or has another one.
-    """
-    if model.config._attn_implementation != "sdpa" and not caps_scores(model):
-        raise ValueError(
-            f"{type(model).__name__} does not use scaled_dot_product_attention but "
-            f"{model.config._attn_implementation!r}, which cannot be packed; set model.use_remove_padding=false"
-        )
+def attention_obstacle(model: Any) -> str:
+    """Return why a model's attention cannot be replaced by `attend`, in words for parentheses; "" if it can."""
+    own = model.config._attn_implementation
+    return (
+        "" if own == "sdpa" or caps_scores(model) else f"its attention is not scaled_dot_product_attention but {own!r}"
+    )
 
 
 def install(model: Any) -> None:

@@ -2,9 +2,11 @@
 
 import copy
 import hashlib
+import logging
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Literal, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -13,13 +15,25 @@ from outcome_rl.causal_lm import Head, decoder, end_token_ids, read_head
 from outcome_rl.grpo.config.schema import ModelConfig
 from outcome_rl.grpo.distributed import choose_device
 from outcome_rl.grpo.model.dtype import warn_if_slow, with_dtype
-from outcome_rl.grpo.model.fsdp import HALF_PRECISION, ShardedModel, shard_like
+from outcome_rl.grpo.model.fsdp import ShardedModel, shard_like
 from outcome_rl.grpo.model.lora import add_adapters, load_adapters, merged_state_dict, save_adapters
 from outcome_rl.grpo.model.packed_attention import NAME as PACKED
-from outcome_rl.grpo.model.packed_attention import can_use_flash_attention, caps_scores, check_attention, install
+from outcome_rl.grpo.model.packed_attention import attention_obstacle, can_use_flash_attention, caps_scores, install
 from outcome_rl.grpo.model.packing import Layout, PackedBatch, PackingPlan, pack, take_rows, to_device
 from outcome_rl.grpo.model.source import load_tokenizer, load_whole, make_savable, model_path
+from outcome_rl.grpo.model.weight_layout import (
+    WeightLayout,
+    check_layout,
+    layout_of,
+    published,
+    published_layout,
+    read_layout,
+    with_dtype_of,
+)
 from outcome_rl.grpo.types import Rollout
+from outcome_rl.probe import Probe
+
+logger = logging.getLogger(__name__)
 
 
 class Policy:
@@ -28,10 +42,18 @@ class Policy:
     Dropout stays off: the update must compute the log-probabilities of the policy that sampled.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, adapters: Any = None, head: Head | None = None) -> None:
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        adapters: Any = None,
+        head: Head | None = None,
+        layout: WeightLayout | None = None,
+    ) -> None:
         """Wrap a causal language model of transformers, and peft's wrapper of it if it is trained by LoRA.
 
-        Without `head`, which is that of this model or of its copy, logits are hidden states times the weight.
+        Without `head`, which is that of this model or of its copy, logits are hidden states times the weight. Without
+        `layout`, which is that of the source, saved weights are those of the model as it is.
         """
         self.model = model.eval()
         self.sharded: ShardedModel | None = None
@@ -43,6 +65,7 @@ class Policy:
         if module is None:
             raise ValueError(f"{type(model).__name__} has no lm_head; model.path must hold a causal language model")
         self.head = Head(module) if head is None else head._replace(module=module)
+        self.layout = published_layout(model) if layout is None else layout
 
     @classmethod
     def load(cls, config: ModelConfig, tokenizer: Any = None) -> Self:
@@ -54,7 +77,8 @@ class Policy:
 
         Raises:
             ValueError: there is no such model, its tokenizer has no end token, its generation settings cannot be saved,
-                it changes its logits after the head by more than a soft cap and a scale, or it mixes packed sequences.
+                it changes its logits after the head by more than a soft cap and a scale, or a sequence's logits depend
+                on the others in its batch.
         """
         from transformers import AutoModelForCausalLM
 
@@ -64,7 +88,7 @@ class Policy:
         dtype = with_dtype(config).dtype
         warn_if_slow(dtype, device)
         try:
-            model, _ = load_whole(
+            model, unknown = load_whole(
                 AutoModelForCausalLM,
                 path,
                 dtype=getattr(torch, dtype),
@@ -72,18 +96,18 @@ class Policy:
             )
         except Exception as error:  # each library that a config.json may ask for raises its own
             raise ValueError(f"model.path={config.path!r} cannot be loaded: {error}") from error
+        if unknown:
+            logger.warning("model.path=%r holds tensors that its model lacks; they are not saved: %s", path, unknown)
         make_savable(model, config.path)
-        if config.use_remove_padding:
-            check_attention(model)
         if caps_scores(model):
             model.set_attn_implementation("eager")
         if config.enable_gradient_checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
         model = model.to(device)
+        layout = published_layout(model)
         adapters = add_adapters(model, config) if config.lora_rank else None
-        policy = cls(model, tokenizer, adapters, read_head(model))
-        if config.use_remove_padding:
-            policy._pack()
+        policy = cls(model, tokenizer, adapters, read_head(model), layout)
+        policy.choose_rows(config.use_remove_padding)
         return policy
 
     def digest(self) -> str:
@@ -97,7 +121,19 @@ class Policy:
 
     def frozen_copy(self) -> Self:
         """Return a copy without gradients: the reference policy."""
-        return type(self)(copy.deepcopy(self.model).requires_grad_(False), self.tokenizer, head=self.head)
+        frozen = copy.deepcopy(self.model).requires_grad_(False)
+        return type(self)(frozen, self.tokenizer, head=self.head, layout=self.layout)
+
+    def cast(self, dtype: torch.dtype) -> None:
+        """Cast the weights, to compute or to be saved in another dtype."""
+        self.model.to(dtype)
+        self.layout = with_dtype_of(self.layout, dtype)
+
+    def merged(self) -> Self:
+        """Return the policy with its adapters merged into the weights, in place."""
+        if self.adapters is None:
+            return self
+        return type(self)(self.adapters.merge_and_unload(), self.tokenizer, head=self.head, layout=self.layout)
 
     def compile(self) -> None:
         """Run forward and backward passes of the update through torch.compile from now on."""
@@ -124,7 +160,7 @@ class Policy:
         if self.sharded is None:
             return self
         model, adapters = self.sharded.full_model(everywhere=everywhere)
-        return type(self)(model, self.tokenizer, adapters, head=self.head)
+        return type(self)(model, self.tokenizer, adapters, head=self.head, layout=self.layout)
 
     @property
     def packs(self) -> bool:
@@ -190,11 +226,16 @@ class Policy:
         return take_rows(hidden_UH, batch.states_M)
 
     def save(self, folder: Path) -> None:
-        """Write model and tokenizer as a Hugging Face folder with merged adapters, and the adapters in `adapter/`."""
+        """Write model and tokenizer as a Hugging Face folder with merged adapters, and the adapters in `adapter/`.
+
+        Raises:
+            ValueError: the files do not hold the tensors of the source.
+        """
         # transformers lets only rank zero write; here every process that calls does.
         self.model.should_save_on_this_rank = lambda is_main_process: is_main_process
         state = None if self.adapters is None else merged_state_dict(self.model)
         self.model.save_pretrained(folder, state_dict=state)
+        check_layout(read_layout(folder), self.layout, f"the weights in {folder}")
         self.tokenizer.save_pretrained(folder)
         if self.adapters is not None:
             save_adapters(self.adapters, folder / "adapter")
@@ -204,13 +245,14 @@ class Policy:
 
         They have the names that Hugging Face publishes and vLLM expects. Adapters are merged, and a tied weight occurs
         once. All processes must call it.
-        """
-        from transformers.core_model_loading import revert_weight_conversion
-        from transformers.modeling_utils import remove_tied_weights_from_state_dict
 
+        Raises:
+            ValueError: they are not those of the source.
+        """
         model = self.full_copy(everywhere=True).model
         state = model.state_dict() if self.adapters is None else merged_state_dict(model)
-        weights: dict[str, Tensor] = revert_weight_conversion(model, remove_tied_weights_from_state_dict(state, model))
+        weights = published(model, state)
+        check_layout(layout_of(weights), self.layout, "the weights for the rollout engine")
         return weights
 
     def load_weights(self, folder: Path) -> None:
@@ -230,42 +272,59 @@ class Policy:
         self.model.load_state_dict({name: shard_like(tensor, own[name]) for name, tensor in saved.items()})
 
     def _hidden(self, **inputs: Any) -> Tensor:
-        # transformers checkpoints activations only in training mode, in which generation would lose its cache and the
-        # update would get dropout. So the mode is set only for the layers, not for their submodules.
-        layers = self.layers if torch.is_grad_enabled() else []
+        # transformers checkpoints the activations of a layer in training mode, in which it may apply dropout. So it is
+        # in this mode until it begins, and not in its forward pass and its recomputation.
+        layers = [layer for layer in self.layers if layer.gradient_checkpointing] if torch.is_grad_enabled() else []
+        begins = [layer.register_forward_pre_hook(_end_training_mode) for layer in layers]
         for layer in layers:
-            layer.training = layer.gradient_checkpointing
+            layer.training = True
         try:
-            return cast(Tensor, self._forward(**inputs, use_cache=False).last_hidden_state)
+            hidden: Tensor = self._forward(**inputs, use_cache=False).last_hidden_state
+            return hidden.to(self.dtype)  # Mamba's are float32
         finally:
-            for layer in layers:
+            for layer, hook in zip(layers, begins, strict=True):
                 layer.training = False
+                hook.remove()
 
-    @torch.no_grad()
-    def _pack(self) -> None:
-        """Let the model take packed rows, and check that two sequences in one row do not see each other.
+    def choose_rows(self, packs: Literal["auto", "true", "false"]) -> None:
+        """Let the model take packed rows where it keeps their sequences apart, and padded ones otherwise.
 
-        State-space layers would mix them. The outputs of the second must be bit-identical for every first sequence, and
-        be those of the model's own attention. There sums in another order change a bfloat16 model's by some per cent.
+        Raises:
+            ValueError: its hidden states are not those of whole sequences, or it must pack and cannot.
         """
-        vocab, name = self.head.weight.shape[0], type(self.model).__name__
-        first, other, second = ((torch.arange(18) + vocab // 2) % vocab).view(3, 6).tolist()
-        ids_SL = torch.tensor([second], device=self.device)
-        unpacked = self.hidden(ids_SL, torch.ones_like(ids_SL))[0].float()
-        install(self.model)
-        try:
-            packed, after_other = (self._packed_after(before, second) for before in (first, other))
-        except Exception as error:  # each architecture has its own, where it does not take the row
-            raise ValueError(
-                f"{name} does not take packed sequences ({error}); set model.use_remove_padding=false"
-            ) from error
-        most = (0.2 if self.dtype in HALF_PRECISION else 1e-3) * unpacked.norm()
-        if not torch.equal(packed, after_other) or not (packed - unpacked).norm() <= most:
-            raise ValueError(f"{name} does not keep packed sequences apart; set model.use_remove_padding=false")
 
-    def _packed_after(self, first: list[int], second: list[int]) -> Tensor:
-        """Compute the hidden states (L, H) of the second of two sequences in one row."""
+        def rows(probe: Probe) -> Iterable[tuple[Tensor, Tensor]]:
+            return zip(self._rows(probe.sequences), probe.logits, strict=True)
+
+        probe, name = Probe(self.model), type(self.model).__name__
+        before, obstacle = self.model.config._attn_implementation, ""
+        if packs != "false":
+            obstacle = attention_obstacle(self.model)
+            if not obstacle:
+                install(self.model)
+                obstacle = probe.obstacle(rows)
+            if not obstacle:
+                return
+            if packs == "true":
+                raise ValueError(f"{name} cannot be packed ({obstacle}); set model.use_remove_padding=auto")
+            self.model.set_attn_implementation(before)
+        if wrong := probe.obstacle(rows):
+            raise ValueError(
+                f"{name} has other logits in a padded batch than for a sequence alone ({wrong}), so it cannot be "
+                "trained; take another model"
+            )
+        if obstacle:
+            logger.info("%s is trained on padded rows, because it cannot be packed (%s)", name, obstacle)
+
+    def _rows(self, sequences: Sequence[Sequence[int]]) -> Sequence[Tensor]:
+        """Compute the logits (L, V) of sequences as an update does, in one pass over all of them."""
         # The last token of a response is not computed, so there is one more.
-        rollouts = [Rollout(ids[:1], [*ids[1:], ids[0]], "") for ids in (first, second)]
-        row = pack(PackingPlan.of(rollouts, share_prefixes=True), [0, 1], self.attention_layout)
-        return self.packed_hidden(to_device(row, self.device))[len(first) :].float()
+        rollouts = [Rollout(ids[:1], [*ids[1:], ids[0]], "") for ids in sequences]
+        plan = PackingPlan.of(rollouts, share_prefixes=self.packs)
+        row = to_device(pack(plan, range(len(rollouts)), self.attention_layout), self.device)
+        logits_MV = self.head.logits(self.packed_hidden(row))
+        return logits_MV.split_with_sizes([len(ids) for ids in sequences])
+
+
+def _end_training_mode(layer: nn.Module, _: Any) -> None:
+    layer.training = False

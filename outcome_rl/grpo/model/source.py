@@ -8,6 +8,7 @@ import torch
 from outcome_rl.files.atomic import is_missing_folder
 from outcome_rl.grpo.config.schema import ModelConfig
 from outcome_rl.grpo.model.lora import add_adapters, merged_state_dict
+from outcome_rl.grpo.model.weight_layout import check_layout, layout_of
 from outcome_rl.toy import policy_dir
 
 
@@ -37,7 +38,7 @@ def load_shape(config: ModelConfig) -> Any:
     Raises:
         ValueError: it cannot be built, or files of local weights are missing or cut off.
     """
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
     from transformers import AutoConfig, AutoModelForCausalLM
 
     path, trusted = model_path(config), config.trust_remote_code
@@ -45,13 +46,20 @@ def load_shape(config: ModelConfig) -> Any:
     try:
         shape = AutoConfig.from_pretrained(path, trust_remote_code=trusted)
         with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(shape, trust_remote_code=trusted)
+            try:
+                model = AutoModelForCausalLM.from_config(shape, trust_remote_code=trusted)
+            except ValueError as error:
+                if "Unrecognized configuration class" not in str(error):  # a list of 200 names follows
+                    raise
+                tower = ", but one with a vision tower" if hasattr(shape, "vision_config") else ""
+                raise ValueError(
+                    f"{shape.model_type} is no causal language model of text{tower}. Save its text model in a "
+                    "folder of its own, or use the trainer for TRL, outcome_rl.integrations.trl"
+                ) from error
             if config.lora_rank:
-                own = _layout(model.state_dict())
+                source = layout_of(model.state_dict())
                 add_adapters(model, config)
-                if lost := own ^ _layout(merged_state_dict(model)):
-                    names = ", ".join(sorted({name for name, *_ in lost})[:4])
-                    raise ValueError(f"with model.lora_rank its tensors would not be saved as they are: {names}")
+                check_layout(layout_of(merged_state_dict(model)), source, "with model.lora_rank, its checkpoints")
         if folder.is_dir():
             weights = [*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")]
             if not weights:
@@ -60,13 +68,9 @@ def load_shape(config: ModelConfig) -> Any:
                 if file.suffix == ".safetensors":
                     with safe_open(file, framework="pt"):  # reads the header, and compares it with the size
                         pass
-    except (OSError, ValueError, SafetensorError) as error:
+    except Exception as error:  # each library that a config.json may ask for raises its own
         raise ValueError(f"model.path={config.path!r} cannot be trained: {error}") from error
     return shape
-
-
-def _layout(state: dict[str, torch.Tensor]) -> set[tuple[str, torch.Size, torch.dtype]]:
-    return {(name, tensor.shape, tensor.dtype) for name, tensor in state.items()}
 
 
 def check_context(shape: Any, longest_prompt: int, max_response_length: int) -> None:

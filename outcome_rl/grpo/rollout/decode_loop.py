@@ -8,7 +8,7 @@
   top-k or top-p it waits at every token, for those that they kept.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from inspect import signature
 from itertools import pairwise
 from typing import Any, cast
@@ -23,6 +23,7 @@ from outcome_rl.grpo.config.schema import SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.sampling import draw, uniforms, warper
 from outcome_rl.grpo.types import Prompts, Rollout
+from outcome_rl.probe import TOKENS, Probe
 
 _CACHE = "cache" if "cache" in signature(create_causal_mask).parameters else "past_key_values"  # before 5.24
 
@@ -82,30 +83,24 @@ def decode(
     return rollouts
 
 
-@torch.no_grad()
 def check_cache(policy: Policy) -> None:
-    """Check that a token after cached prompts sees them, as it does not where a model takes its state elsewhere.
-
-    The logits may differ from whole sequences' by rounding, but must differ between two prompts where these do.
+    """Check that prompts of different lengths are continued from the cache as in whole sequences.
 
     Raises:
-        ValueError: it does not see them.
+        ValueError: they are not, as by a model whose state passes through padding, or is not in the cache.
     """
-    vocab = policy.head.weight.shape[0]
-    ids = ((torch.arange(7) + vocab // 2) % vocab).tolist()
-    prompts, token = (ids[:2], ids[2:6]), ids[6]
-    stream = TokenStream(policy, prompts, 1)
-    stream.read_prompts()
-    fed = stream.feed(torch.full((2,), token, device=policy.device))
-    cached_2V = fed[stream.branches_S].float()
-    rows = [torch.tensor([[*prompt, token]], device=policy.device) for prompt in prompts]
-    whole = [policy.hidden(row, torch.ones_like(row))[0, -1] for row in rows]
-    whole_2V = policy.head.logits(torch.stack(whole)).float()
-    blind = torch.equal(*cached_2V) and not torch.equal(*whole_2V)
-    if blind or not (cached_2V - whole_2V).norm() <= 0.2 * whole_2V.norm():
+
+    def fed(probe: Probe) -> Iterator[tuple[Tensor, Tensor]]:
+        stream = TokenStream(policy, probe.prompts, TOKENS)
+        logits_STV = [stream.read_prompts()[stream.branches_S]]
+        for tokens_S in torch.tensor([ids[-TOKENS:] for ids in probe.sequences], device=policy.device).T[:-1]:
+            logits_STV.append(stream.feed(tokens_S)[stream.branches_S])
+        return zip(torch.stack(logits_STV, dim=1), [x[-TOKENS - 1 : -1] for x in probe.logits], strict=True)
+
+    if obstacle := Probe(policy.model, is_sharded=policy.sharded is not None).obstacle(fed):
         raise ValueError(
-            f"{type(policy.model).__name__} does not continue a prompt from transformers' cache, so it would be "
-            "sampled without its state; set rollout.engine=vllm"
+            f"{type(policy.model).__name__} does not continue prompts of different lengths from transformers' cache as "
+            f"in whole sequences ({obstacle}), so samples would not be its own; set rollout.engine=vllm"
         )
 
 

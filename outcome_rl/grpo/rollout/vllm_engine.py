@@ -23,7 +23,7 @@ from torch import Tensor
 from outcome_rl.environment import package_versions
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import ModelConfig, SamplingConfig, TrainConfig
-from outcome_rl.grpo.model.lora import save_adapters
+from outcome_rl.grpo.model.lora import adapts_parameters, save_adapters
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.engine import RolloutEngine
 from outcome_rl.grpo.rollout.sampling import sample_seeds
@@ -136,6 +136,12 @@ class VllmEngine(RolloutEngine):
         self._adapter: Any = None  # of all requests, where only adapters are sent
         self._sends_adapters = sends_adapters(config.model)
         self._asleep = False
+        if self._sends_adapters and adapts_parameters(policy.model):
+            raise ValueError(
+                f"rollout.engine=vllm takes no adapters on the experts of {type(policy.model).__name__}; set "
+                "model.dtype=float32, in which they are merged, leave the experts out of model.target_modules, or set "
+                "rollout.engine=transformers"
+            )
         self.update_weights(policy)
         try:
             self._llm = start_vllm(

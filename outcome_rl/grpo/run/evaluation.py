@@ -9,7 +9,7 @@ from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import DataConfig, SamplingConfig
 from outcome_rl.grpo.data.problems import set_name
 from outcome_rl.grpo.rollout.engine import RolloutEngine
-from outcome_rl.grpo.types import ProblemSet
+from outcome_rl.grpo.types import ProblemSet, Prompts
 from outcome_rl.metrics import macro_average, summarise, validation_metrics
 from outcome_rl.outcomes.batch import Batch
 from outcome_rl.outcomes.kinds import OutcomeKind
@@ -53,9 +53,9 @@ class EvaluationPlan:
 
         self.validation, self.test = read(data.val_files), read(data.test_files)
 
-    def longest_prompt(self, train_set: ProblemSet) -> int:
-        """Return the tokens of the longest prompt of the run."""
-        return max(len(prompt) for dataset in (train_set, *self._by_name.values()) for prompt in dataset.prompts)
+    def prompts(self, train_set: ProblemSet) -> Prompts:
+        """Return all prompts of the run."""
+        return [prompt for dataset in (train_set, *self._by_name.values()) for prompt in dataset.prompts]
 
     def sets_at(self, step: int, *, is_last: bool) -> Sequence[ProblemSet]:
         """Return the sets that are due after a step; 0 is before the first."""

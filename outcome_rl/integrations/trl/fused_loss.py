@@ -14,7 +14,7 @@ and over the kept tokens of a truncated sampler where they are known (`kept_toke
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from types import MethodType
 from typing import TYPE_CHECKING, Any
@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from outcome_rl.causal_lm import Head
 from outcome_rl.integrations.kept_tokens import from_rows
 from outcome_rl.integrations.loss_types import OF_ALL_TOKENS, UNCLIPPED, obstacles_of, settings_of
+from outcome_rl.probe import Probe
 from outcome_rl.sampler.seeds import derive_seed
 from outcome_rl_kernels import PolicyLossOutput, Support, linear_policy_loss
 from outcome_rl_kernels.loss.inputs import Rows, check_sampling
@@ -79,6 +81,27 @@ def check_fused_loss(trainer: "GRPOTrainer") -> None:
     found = [name for name, present in obstacles.items() if present]
     if found:
         raise ValueError(f"fused_loss=True cannot be combined with {'; '.join(found)}. Leave it out to use TRL's loss")
+
+
+def check_padding(model: Any, head: Head) -> None:
+    """Check that hidden states behind padding on the left, which is TRL's, are those of whole sequences.
+
+    Raises:
+        ValueError: they are not, as where positions are learned and count the padding.
+    """
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model  # PEFT wraps it
+
+    def padded(probe: Probe) -> Iterator[tuple[Tensor, Tensor]]:
+        ids, mask = probe.padded(0, probe.sequences)
+        hidden = base.base_model(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
+        for row, true in zip(head.logits(hidden.to(head.weight.dtype)), probe.logits, strict=True):
+            yield row[-len(true) :], true
+
+    if obstacle := Probe(model).obstacle(padded):
+        raise ValueError(
+            f"{type(base).__name__} has other logits where TRL pads prompts on the left than for a sequence alone "
+            f"({obstacle}), so neither TRL's loss nor fused_loss=True is that of its samples; use outcome-rl train"
+        )
 
 
 def add_policy_loss(model: Any) -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from tiny_models import byte_tokenizer
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from outcome_rl.grpo.config.schema import DataConfig
@@ -121,6 +122,7 @@ def test_conversations_go_through_the_chat_template() -> None:
         (None, "auto", r"'chat' is a list of messages, .* the tokenizer has none\. Use a model"),
         (SHOW_ROLES, "false", r"'chat' is a list of messages, .* data\.apply_chat_template=false\. Use"),
         ("{{ raise_exception('no system role') }}", "auto", r"refuses the prompt of 'chat': no system role\. Change"),
+        ("{{ 1 + '1' }}", "auto", r"refuses the prompt of 'chat': unsupported operand"),
     ],
 )
 def test_conversations_that_cannot_be_rendered_are_refused(
@@ -128,3 +130,10 @@ def test_conversations_that_cannot_be_rendered_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         rendered(CONVERSATION, chat_template, apply_chat_template=choice)
+
+
+@pytest.mark.parametrize(("chat_template", "text"), [("", SHORT), (None, "")], ids=["template", "text"])
+def test_prompts_without_a_token_are_refused(chat_template: str | None, text: str) -> None:
+    tokenizer = byte_tokenizer(chat_template, eos_token="a")
+    with pytest.raises(ValueError, match="set: the prompt of 'q' has no token"):
+        tokenize(ProblemSet("set", (Problem("q", text, "0"),), "fingerprint"), tokenizer, DataConfig())

@@ -13,6 +13,7 @@ from ledger import ledger_of
 from tiny_models import LATENT, ROUTED, SIZES, save_random
 from torch import Tensor, nn
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     DeepseekV3Config,
     DogeConfig,
@@ -45,7 +46,7 @@ def load(tmp_path: Path, shared_policy: Policy) -> Load:
 
     def load(config: PreTrainedConfig, **settings: Any) -> Policy:
         save_random(config, shared_policy.tokenizer, tmp_path)
-        return Policy.load(ModelConfig(path=str(tmp_path), device="cpu", dtype="float32", **settings))
+        return Policy.load(ModelConfig(**{"path": str(tmp_path), "device": "cpu", "dtype": "float32", **settings}))
 
     return load
 
@@ -103,8 +104,8 @@ def test_packed_sequences_equal_separate_ones(config: PreTrainedConfig, load: Lo
             torch.testing.assert_close(our, true, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("packs", [True, False])
-def test_scores_are_capped_as_by_the_model_itself(packs: bool, load: Load, tmp_path: Path) -> None:
+@pytest.mark.parametrize("packs", ["true", "false"])
+def test_scores_are_capped_as_by_the_model_itself(packs: str, load: Load, tmp_path: Path) -> None:
     """Not by transformers' "sdpa", which ignores the cap before its version 5.20 and refuses it since."""
     policy = load(CONFIGS["gemma2, window of 3, capped scores"], use_remove_padding=packs)
     model = AutoModelForCausalLM.from_pretrained(tmp_path, attn_implementation="eager").get_decoder()
@@ -128,10 +129,20 @@ def test_scores_are_capped_as_by_the_model_itself(packs: bool, load: Load, tmp_p
     ],
     ids=["state space", "convolution", "masks of its own", "attention of its own"],
 )
-def test_models_that_cannot_be_packed_are_refused(config: PreTrainedConfig, load: Load) -> None:
-    with pytest.raises(ValueError, match=r"set model\.use_remove_padding=false"):
-        load(config)
-    load(config, use_remove_padding=False)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_models_that_cannot_be_packed_are_padded(
+    config: PreTrainedConfig, dtype: str, load: Load, rollouts: list[Rollout], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"):
+        policy = load(config, dtype=dtype)
+    assert not policy.packs
+    assert f"{type(policy.model).__name__} is trained on padded rows" in caplog.text
+    policy.model.float()
+    batch = packed(rollouts, [2, 0, 6], share=False, layout=policy.attention_layout)
+    truth = separate(policy, rollouts, [2, 0, 6])
+    torch.testing.assert_close(policy.packed_hidden(batch), truth, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match=r"cannot be packed .* set model\.use_remove_padding=auto"):
+        load(config, use_remove_padding="true", dtype=dtype)
 
 
 def test_attention_that_ignores_the_layout_is_refused(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,15 +150,24 @@ def test_attention_that_ignores_the_layout_is_refused(load: Load, monkeypatch: p
         return nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True).transpose(1, 2), None
 
     monkeypatch.setattr(packed_attention, "attend", careless)
-    with pytest.raises(ValueError, match=r"LlamaForCausalLM does not keep packed sequences apart"):
-        load(CONFIGS["llama"])
+    with pytest.raises(ValueError, match=r"LlamaForCausalLM cannot be packed"):
+        load(CONFIGS["llama"], use_remove_padding="true")
 
 
-def test_without_packing_the_model_is_unchanged(load: Load, rollouts: list[Rollout]) -> None:
-    policy = load(CONFIGS["llama"], use_remove_padding=False)
-    assert policy.model.config._attn_implementation == "sdpa"
-    batch = packed(rollouts, [2, 0], share=False, layout=policy.attention_layout)
-    torch.testing.assert_close(policy.packed_hidden(batch), separate(policy, rollouts, [2, 0]), rtol=1e-4, atol=1e-5)
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("kind", ["mixtral", "qwen3_moe"])
+def test_mixtures_of_experts_are_packed(kind: str, seed: int) -> None:
+    """Their products depend on how many tokens go to each expert, and so does the rounding."""
+    sizes = SIZES | {"hidden_size": 32, "intermediate_size": 32, "num_key_value_heads": 2}
+    config = AutoConfig.for_model(kind, **sizes, num_local_experts=4, num_experts_per_tok=2, moe_intermediate_size=32)
+    torch.manual_seed(seed)
+    policy = Policy(AutoModelForCausalLM.from_config(config), None)
+    policy.choose_rows("true")
+    assert policy.packs
+
+
+def test_without_packing_the_model_is_unchanged(load: Load) -> None:
+    assert load(CONFIGS["llama"], use_remove_padding="false").model.config._attn_implementation == "sdpa"
 
 
 def test_a_saved_model_has_no_trace_of_packing(load: Load, tmp_path: Path) -> None:
