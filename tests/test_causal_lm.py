@@ -157,6 +157,12 @@ def test_a_model_whose_state_passes_through_padding_is_not_sampled_from_another_
         torch.testing.assert_close(found, true[-len(found) :])
 
 
+def test_tokens_that_the_model_lacks_are_refused(tokenizer: Any) -> None:
+    model = tiny("llama")
+    with pytest.raises(ValueError, match="the tokenizer has the token 80, but the model's embedding has 80 rows"):
+        sample(model, tokenizer, [[5], [80]], max_new_tokens=2)
+
+
 @pytest.mark.parametrize("end", ["x", [[1]], -3, 1.5])
 def test_end_tokens_are_token_ids(end: Any, tokenizer: Any) -> None:
     model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=end))

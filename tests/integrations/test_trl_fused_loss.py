@@ -13,6 +13,8 @@ from transformers import (
     AutoTokenizer,
     CohereConfig,
     Gemma2Config,
+    GPT2Config,
+    GPT2LMHeadModel,
     PhiConfig,
     Qwen3MoeConfig,
 )
@@ -23,7 +25,7 @@ from trl_runs import Gradients, generate, losses, make_trainer, questions
 from outcome_rl import ExplorationConfig, linear_policy_loss
 from outcome_rl.causal_lm import read_head
 from outcome_rl.integrations.trl import fused_loss
-from outcome_rl.integrations.trl.fused_loss import add_policy_loss, check_fused_loss
+from outcome_rl.integrations.trl.fused_loss import add_policy_loss, check_fused_loss, check_padding
 from outcome_rl.toy import policy_dir
 
 # AdamW would make a step of the rounding of a gradient that is nearly zero, so the second step would compare noise.
@@ -354,6 +356,13 @@ def test_images_reach_the_model(policy: Path, tmp_path: Path) -> None:
     assert abs(blank - ours) > 1e-4
     ours.backward()
     assert model.model.visual.patch_embed.proj.weight.grad.abs().max() > 0
+
+
+def test_a_model_that_counts_padding_is_refused() -> None:
+    """GPT-2 has learned positions, and TRL gives it none."""
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=80, n_embd=16, n_layer=1, n_head=2))
+    with pytest.raises(ValueError, match="GPT2LMHeadModel has other logits where TRL pads prompts on the left"):
+        check_padding(model, read_head(model))
 
 
 def test_ligers_forward_is_refused(policy: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Only adapters are trained, the reference is the model without them, and a saved model is an ordinary one."""
 
 import copy
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -73,6 +74,13 @@ def test_a_saved_model_has_merged_weights_and_separate_adapters(
     fresh = Policy.load(SETTINGS)
     fresh.load_weights(tmp_path)
     assert torch.equal(logits(fresh.model), logits(adapted.model))
+
+
+def test_saved_settings_of_adapters_have_one_order(adapted: Policy, tmp_path: Path) -> None:
+    adapted.save(tmp_path)
+    targets = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())["target_modules"]
+    assert targets == sorted(targets)
+    assert len(targets) > 1
 
 
 def test_adapters_that_are_not_whole_are_refused(adapted: Policy, tmp_path: Path) -> None:

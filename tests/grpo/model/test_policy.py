@@ -17,6 +17,7 @@ from transformers import (
     GPT2Config,
     LlamaConfig,
     LlamaModel,
+    OPTConfig,
     PreTrainedConfig,
 )
 
@@ -209,6 +210,40 @@ def rewritten(folder: Path, change: Callable[[dict[str, torch.Tensor]], object])
 
 
 NORM = "model.norm.weight"
+
+
+@pytest.mark.parametrize("change", ["removed", "renamed", "reshaped", "cast"])
+def test_a_model_with_other_tensors_than_its_source_is_neither_saved_nor_handed_over(
+    change: str, policy: Policy, tmp_path: Path
+) -> None:
+    body = policy.model.model
+    if change == "removed":
+        body.norm.weight = None
+    elif change == "renamed":
+        body.layers[0].mlp.more = nn.Linear(1, 1)
+    elif change == "reshaped":
+        body.norm.weight = nn.Parameter(torch.ones(3))
+    else:
+        body.norm.bfloat16()
+    name = "mlp.more" if change == "renamed" else NORM
+    with pytest.raises(ValueError, match=rf"the weights in .* would not be the model that was loaded: .*{name}"):
+        policy.save(tmp_path)
+    with pytest.raises(ValueError, match=rf"the weights for the rollout engine would not be .*{name}"):
+        policy.published_weights()
+
+
+def test_a_layer_that_applies_dropout_itself_is_recomputed_without(saved: Saved) -> None:
+    """OPT's own dropout is in the decoder layer, whose mode decides whether transformers recomputes it."""
+    sizes = {"word_embed_proj_dim": 16, "ffn_dim": 16, "dropout": 0.5}
+    path, ids = str(saved(OPTConfig(**SIZES, **sizes))), torch.arange(24).reshape(2, 12) + 40
+    gradients = []
+    for recomputes in (False, True):
+        settings = ModelConfig(path=path, device="cpu", dtype="float32", enable_gradient_checkpointing=recomputes)
+        policy = Policy.load(settings)
+        policy.hidden(ids, torch.ones_like(ids)).square().sum().backward()
+        gradients.append([weight.grad for weight in policy.model.get_decoder().parameters()])
+    for ours, theirs in zip(*gradients, strict=True):
+        assert torch.equal(ours, theirs)
 
 
 @pytest.mark.parametrize(
