@@ -57,7 +57,10 @@ def _tensorboard(run_dir: Path, settings: Mapping[str, Any], last_step: int) -> 
     """Write event files in `tensorboard/`."""
     from torch.utils.tensorboard import SummaryWriter
 
-    writer = SummaryWriter(str(run_dir / "tensorboard"), purge_step=last_step + 1)
+    folder = run_dir / "tensorboard"
+    if folder.is_symlink():
+        raise ValueError(f"{folder} is a link, and nothing is written through one; remove it")
+    writer = SummaryWriter(str(folder), purge_step=last_step + 1)
 
     def log(values: Mapping[str, float], step: int) -> None:
         for name, value in values.items():

@@ -141,6 +141,11 @@ def test_tensorboard_is_written(small_config: MakeConfig, tmp_path: Path) -> Non
     assert set(events.Tags()["scalars"]) == names
     assert [event.step for event in events.Scalars("outcomes/correct_rate")] == [1, 2, 3, 4, 5]
     assert events.Scalars("math/pass_at_k/2")[0].value == 0.5
+    folder = config.run_dir / "tensorboard"
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match="tensorboard is a link"):
+        write(config, METRICS, 5)
 
 
 def test_wandb_itself_offline(small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
