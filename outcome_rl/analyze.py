@@ -63,16 +63,7 @@ class QuestionReport(TypedDict):
     class_sizes: list[int]  # samples with each answer
 
 
-class Audit(TypedDict):
-    """The labels of the file, compared with the correctness found here; nothing where golds say nothing."""
-
-    labelled: int  # samples of scored questions with a label in the file
-    agreeing: int  # labelled samples whose label equals the correctness found here
-    disagreements_by_kind: dict[str, int]  # kind -> the other labelled samples, the most frequent kind first
-    disagreements: list[Disagreement]  # the most frequent answers of each kind
-
-
-class Report(SampleSummary, Audit):
+class Report(SampleSummary):
     """`SampleSummary` of the scored questions, with the outcome rule and everything that could not be compared.
 
     Where correctness is unknown, `pass_at_k` and `best_at_k` are empty, `solved_fraction` and `majority_correct` None.
@@ -84,6 +75,10 @@ class Report(SampleSummary, Audit):
     majority_correct: float | None  # share of questions whose most frequent answer is correct; ties count in part
     remarks: list[str]  # how the file was read
     outcome_rule: str
+    labelled: int  # samples of scored questions with a label in the file
+    agreeing: int  # labelled samples whose label equals the correctness found here
+    disagreements_by_kind: dict[str, int]  # kind -> the other labelled samples, the most frequent kind first
+    disagreements: list[Disagreement]  # the most frequent answers of each kind
     unresolved: int
     unscored_questions: dict[str, str]
     doubtful_golds: dict[str, str]
@@ -168,6 +163,7 @@ def analyze_file(
             f"{missing:.1%} of the samples have no mathematical answer, so {unused}diff@k and the majority are left "
             "out; --outcome MODULE:FUNCTION reads code, labels or free text"
         )
+    labelled_samples, by_kind, disagreements = _audit(scored if judged else [])
     return Analysis(
         Report(
             **summary,
@@ -177,7 +173,10 @@ def analyze_file(
             majority_correct=_mean([one["majority_correct"] for one in by_question if has_answers]),
             remarks=remarks,
             outcome_rule=matcher.rule,
-            **_audit(scored if judged else []),
+            labelled=labelled_samples,
+            agreeing=labelled_samples - sum(by_kind.values()),
+            disagreements_by_kind=by_kind,
+            disagreements=disagreements,
             unresolved=found.unresolved,
             unscored_questions=unscored,
             doubtful_golds=dict(found.doubtful_golds) if judged else {},
@@ -247,8 +246,8 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return fmean(known) if known else None  # rounded once, whatever the order
 
 
-def _audit(scored: Sequence[_Scored]) -> Audit:
-    """Compare the labels in the file with the correctness found here."""
+def _audit(scored: Sequence[_Scored]) -> tuple[int, dict[str, int], list[Disagreement]]:
+    """Return labelled samples, those by kind that disagree with the correctness found here, and their answers."""
     differing = Counter(
         (question.question_id, question.gold or "", answer, bool(ours))
         for question, _, correct in scored
@@ -266,12 +265,8 @@ def _audit(scored: Sequence[_Scored]) -> Audit:
             Disagreement(question_id=id_, gold=gold, answer=answer, correct=ours, kind=kind, samples=samples)
         )
     labelled = sum(label is not None for question, *_ in scored for label in question.labels)
-    return Audit(
-        labelled=labelled,
-        agreeing=labelled - by_kind.total(),
-        disagreements_by_kind=dict(by_kind.most_common()),
-        disagreements=[one for kind, _ in by_kind.most_common() for one in of_kind[kind][:SHOWN_DISAGREEMENTS]],
-    )
+    shown = [one for kind, _ in by_kind.most_common() for one in of_kind[kind][:SHOWN_DISAGREEMENTS]]
+    return labelled, dict(by_kind.most_common()), shown
 
 
 def _kind(gold: str, answer: str | None) -> str:
