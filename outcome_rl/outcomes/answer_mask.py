@@ -93,7 +93,7 @@ def _check_rows(completion_ids: "Sequence[Sequence[int]] | Tensor") -> None:
             )
         return
     for i, row in enumerate(completion_ids):
-        if not hasattr(row, "__len__") or not all(isinstance(one, Integral) for one in row):
+        if not hasattr(row, "__len__") or not all(issubclass(kind, Integral) for kind in set(map(type, row))):
             raise TypeError(
                 f"completion_ids[{i}] must be a sequence of integers, one completion; got {str(row)[:80]!r}. Of a "
                 "tensor use .tolist()"

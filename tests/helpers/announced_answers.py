@@ -140,6 +140,50 @@ with_tags = _table("tags behind", ("18", "D", "$x+1$"), WORK)
 chosen = _table("choices and values", CHOICES, ["Oxygen has eight protons.\n"])
 several_letters = _table("several letters", ("AC", "BD", "ABD"), ["Let us see.\n"])
 corrections = _table("corrections", NUMBERS[:4], WORK)
+MISTAKES = (
+    "Wait, that is wrong.", "Sorry, I made a mistake.", "Oops.", "Hold on, I misread it.", "Let me redo it.",
+    "But wait, I dropped a sign.", "Scratch that.", "Upon re-checking, there is an error.", "No, that was incorrect.",
+)  # fmt: skip
+retractions = _forms(
+    NUMBERS[:4],
+    *(
+        f"{label}{mistake} {new}"
+        for label in ("Answer: 45\n\n", "The answer is 45. ", "#### 45\n", '{"answer": "45"}\n', "\\boxed{45}. ")
+        for mistake in MISTAKES
+        for new in ("It should be @.", "The total is @.", "The right value is @ pens.", "So it is @, not 45.")
+    ),
+    before=WORK,
+)
+SAID = ("I think it is ", "I'd say ", "we get ", "my guess is ", "it must be ", "that gives ", "clearly ", "")
+denials = _forms(
+    ("18", "-7", "12.5", "$x + 1$", "B", "(D)"),
+    *(
+        f"{lead}{form}"
+        for lead in ("The answer is ", "So the final answer must be ")
+        for form in (
+            *(f"{said}@." for said in SAID), "@ rather than 45.", "@, not 45.", "@ (not 45).", "@; 45 fails the test.",
+            "not 45 but @.", "not 45, it is @.", "@, whereas $y$ is wrong.", "@, unlike A.", "@, i.e. the first one.",
+        )
+    ),
+    "The answer cannot be 45. It must be @.", "The answer isn't 45, it's @.", "The answer can't be A, so it must be @.",
+    before=WORK,
+)  # fmt: skip
+fields = _forms(
+    ("18", "-7", "B", "x+1", "Yes"),
+    *(
+        opening + key + separator + value + closing
+        for opening, closing in (('{"why": "9, 9", ', "}"), ("```json\n{\n  ", ', "sure": 0.9\n}\n```'), ("[{", "}]"))
+        for key in ('"answer"', "'finalAnswer'", '"correct_answer"', '\\"Final Answer\\"')
+        for separator in (": ", ":", " : ")
+        for value in ('"@"', "'@'", '["@"]', '{"value": "@"}', '"\\"@\\""', '"The answer is @."', '"**@**"')
+    ),
+)
+last_choices = _forms(
+    CHOICES,
+    "I would pick @ - a safe one.", "It is @.", "It's @", "Only @ works.", "So option @ is the correct one.",
+    "Hence we choose:\n\n**@. Oxygen is 8**", "Option: @", "My choice is:\n(@) 12 cm", "**@**", "(@)", "Going with @.",
+    before=["Oxygen has eight protons.\n"],
+)  # fmt: skip
 CLASSES: dict[str, st.SearchStrategy[Case]] = {
     "described numbers": described(),
     "words": worded_answers,
@@ -147,6 +191,10 @@ CLASSES: dict[str, st.SearchStrategy[Case]] = {
     "choices and values": chosen,
     "several letters": several_letters,
     "corrections": corrections,
+    "retractions": retractions,
+    "denials": denials,
+    "fields of JSON": fields,
+    "choices of the last line": last_choices,
     "labels": labelled(),
     "whole lines": whole_line_decorated(),
     "tails": with_tail,

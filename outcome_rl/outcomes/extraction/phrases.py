@@ -144,7 +144,7 @@ _ALONE = re.compile(
     rf"|{_OPTION}"
 )
 # `... is:`, and an option below; a letter in the last line.
-_LAST_OPTION = re.compile(rf"(?::\s*+\n\s*+{_OPTION}|\n\s*+(?:\([A-J]\)|[A-J](?=[.\s])))\s*+\.?\s*+\Z")
+_LAST_OPTION = re.compile(rf"(?::[ \t]*+\n\s*+{_OPTION}|\n\s*+(?:\([A-J]\)|[A-J](?=[.\s])))\s*+\.?\s*+\Z")
 _ELEMENT = re.compile(r"\s*+<([A-Za-z][\w:-]{0,30})>([^<\n]{1,100})</\1>\s*+\Z")
 
 
