@@ -61,12 +61,14 @@ def main() -> None:
         chosen = f"({peer.left_out}) and ({options.tests})" if options.tests else peer.left_out
         variants = (OWN, *peer.variants)
         with ThreadPoolExecutor() as pool:  # a process each
-            each = pool.map(lambda variant: run(peer, Path(folder), variant, chosen), variants)
-            found = dict(zip(variants, each, strict=True))
+            reports = pool.map(lambda variant: run(peer, Path(folder), variant, chosen), variants)
+            found = dict(zip(variants, reports, strict=True))
     counted = {name for name, (word, _) in found[OWN].items() if word == "passed"}
     figures: dict[str, dict[str, Any]] = {}
     for variant, results in found.items():
-        others = {name: text for name, (word, text) in results.items() if name in counted and word != "passed"}
+        lost = ("failed", "did not run")
+        each = {name: results.get(name, lost) for name in counted}
+        others = {name: text for name, (word, text) in sorted(each.items()) if word != "passed"}
         figures[variant] = {"passed": len(counted) - len(others), "of": len(counted), "others": others}
     print_table(
         ["class", "passed", "of"], [[name, str(one["passed"]), str(one["of"])] for name, one in figures.items()]
