@@ -64,8 +64,8 @@ def pages() -> dict[Path, str]:
             "losses": loss_page.readme_table(read(RESULTS / "loss-cuda.json")),
             "answers": answers_line(),
         },
-        "docs/results.md": {
-            "answers": answers_line(),
+        "docs/results.md": {"answers": answers_line()},
+        "bench/results/steps.md": {
             "step": step_block(read(RESULTS / "step-cpu.json")),
             "step-smollm2": step_block(read(RESULTS / "step-cpu-smollm2.json")),
             "step-gpu": step_block(read(RESULTS / "step-cuda-toy.json")),

@@ -27,6 +27,7 @@ OUTSIDE = {
     "bench/results/README.md": "bench/results.md",
     "bench/results/losses.md": "bench/losses.md",
     "bench/results/outcomes.md": "bench/outcomes.md",
+    "bench/results/steps.md": "bench/steps.md",
     "experiments/claims.md": "experiments/claims.md",
     "experiments/paper/README.md": "experiments/paper.md",
     "experiments/paper/eight-gpus.md": "experiments/eight-gpus.md",
