@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from outcome_rl.outcomes.canonical.spellings import respelled
-from outcome_rl.outcomes.canonical.units import Readings, readings_of
+from outcome_rl.outcomes.canonical.units import Readings, readings_of, sum_of_units
 from outcome_rl.outcomes.guard import total
 from outcome_rl.outcomes.keys import MAX_ANSWER_CHARS, canonical_text, plain_text, real_number
 
@@ -23,7 +23,7 @@ QUALIFIER = re.compile(
     r"\b(?:if|unless|except|without|least|most|more|less|fewer|greater|higher|lower|over|under|above|below|up"
     r"|between|about|approximately|almost|nearly|exactly|only|all|never|no|not|nor|neither|dozens?|half|halves|thirds?"
     r"|quarters?|fourths?|\w{3,}ths?|twice|double|triple|squared|cubed|minus|negative|mod|base|remainder|ago|before"
-    r"|factorial|choose|plus|gross|lakhs?|crores?|myriads?|[bm]l?n|trn|tn|k|ppm|bps|basis|neg|upwards?|onwards?|so|and|or"
+    r"|factorial|choose|plus|gross|lakhs?|crores?|myriads?|[bm]l?n|trn|tn|k|ppm|bps|basis|neg|mille|upwards?|onwards?|so|and|or"
     r"|binary|hex|hexadecimal|octal|inverse|reciprocal|conjugate|excluding|incorrect|impossible|undefined|inclusive"
     r"|exclusive|thousands?|[mbtr]+illions?|permutations?|tens|hundreds?|grand|zeros|fold|times|pairs?|couples?|scores?)\b"
     r"|以[上下内內外]|分之|[倍多余餘半不]|左右|至[少多]|超[过過]|[万萬亿億百十折成]|千(?![克米瓦])|이상|이하|미만|약|배|반"
@@ -91,6 +91,9 @@ def _is_unit(unit: str) -> bool:
     return is_word and QUALIFIER.search(unit.casefold()) is None
 
 
+_MAX_SUM = 80
+
+
 @lru_cache(maxsize=1 << 13)
 def sizes(answer: str) -> Readings:
     """Return what a quantity may be; nothing for a text that is none, or a number.
@@ -98,6 +101,8 @@ def sizes(answer: str) -> Readings:
     A unit without a size is a dimension of its own: `5 apples` are no `5 pears`.
     """
     one = quantity(answer)
+    if one is None and len(answer) < _MAX_SUM and (total := sum_of_units(_without_markup(answer).replace(" /", "/"))):
+        return total
     value = None if one is None else real_number(canonical_text(one.number))
     if one is None or value is None or not one.unit or _NEUTRAL.fullmatch(one.unit.replace(" ", "")):
         return frozenset()
@@ -105,7 +110,7 @@ def sizes(answer: str) -> Readings:
     return frozenset((dimension, value * size) for dimension, size in known)
 
 
-_COORDINATE = re.compile(r"\$?\s*(x|y|z|r|\\theta|\\phi|\\rho)\s*=[^=]+")
+_COORDINATE = re.compile(r"\$?\s*(x|y|z|r|\\theta|\\phi|\\rho)\s*=[^=xyz]+")
 
 
 @lru_cache(maxsize=1 << 13)
@@ -129,9 +134,10 @@ def contradicts(gold: str, answer: str) -> bool:
 
 
 _INTEGER = re.compile("-?[0-9]+")
+_RATIO = r"[A-Za-z]{1,2}:[A-Za-z]{1,2}"
 _NAME = r"(?:\\[A-Za-z]+ ?|[A-Za-z])(?:_(?:\{[^{}]*\}|[A-Za-z0-9]))?'*"
 _LABEL = re.compile(
-    rf"(?:m?\\angle ?[A-Z]{{1,3}}|{_NAME}(?:\({_NAME}\))?|[fghFGHPE]\([^()=]*\)|[A-Z]{{2,3}}|\|[^|=]*\|"
+    rf"(?:m?\\angle ?[A-Z]{{1,3}}|{_NAME}(?:\({_NAME}\))?|[fghFGHPE]\([^()=]*\)|[A-Z]{{2,3}}|{_RATIO}|\|[^|=]*\|"
     r"|\\text\{[^{}]*\})=(?P<value>[^=<>]+)"
 )
 _TUPLE_LABEL = re.compile(r"\([^()=]*\)=\((?P<values>[^=]*)\)")
@@ -142,6 +148,12 @@ _DECIMAL = re.compile(
     r"(?:[eE](?P<e>[-+]?[0-9]{1,3})|(?:\\times|\\cdot) ?10\^\{?(?P<power>-?[0-9]{1,3})\}?)?"
 )
 # Behind four digits or more without a separator a comma separates no thousands, and hardly a list.
+_CONGRUENCE = re.compile(
+    rf"(?:{_NAME}\\equiv ?)?(-?[0-9]+)(?:\\pmod ?(?:\{{[0-9]+\}}|[0-9])|\(?\\[bp]?mod ?(?:\{{[0-9]+\}}|[0-9]+)\)?)"
+)
+_WHOLE_PART = re.compile(r"\[([^\[\],;]+)\]")  # of a formula, or only brackets
+_AND_FRACTION = re.compile(r"([0-9]+)(?:\\text\{ ?)?and(?: ?\})?((?:\\frac.*|[0-9]+/[0-9]+))")
+_INDIAN = re.compile(r"-?[1-9][0-9]?(?:,[0-9]{2})+,[0-9]{3}")
 _DECIMAL_COMMA = re.compile(r"(-?[0-9]{4,}),([0-9]{2})")
 
 
@@ -222,6 +234,14 @@ def _readings(plain: str) -> frozenset[str]:
         readings.add(canonical_text(", ".join(values)))
         if len(values) == 1:
             readings |= _without_unit(values[0])
+    if congruence := _CONGRUENCE.fullmatch(plain):
+        readings.add(canonical_text(congruence[1]))
+    if whole := _WHOLE_PART.fullmatch(plain):
+        readings.add(canonical_text(rf"\lfloor {whole[1]}\rfloor"))
+    if mixed := _AND_FRACTION.fullmatch(plain):
+        readings.add(canonical_text(f"{mixed[1]} {mixed[2]}"))
+    if _INDIAN.fullmatch(plain):
+        readings.add(canonical_text(plain.replace(",", "")))
     if comma := _DECIMAL_COMMA.fullmatch(plain):
         readings.add(canonical_text(f"{comma[1]}.{comma[2]}"))
     return frozenset(readings - {""})

@@ -75,6 +75,8 @@ def _combined(items: list[Tokens], integer: str | None, joint: str = "") -> str:
         raise NotUnderstood("a domain")  # of `2k, k \in \mathbb{Z}`
     if len(items) > 1 and len(set().union(*map(units_in, items))) > 1:
         raise Incomparable("quantities in several units")  # they say what each number is: `5 feet, 6 inches`
+    if not joint and len(items) > 1 and all(positions(item, FLIPPED) for item in items):
+        joint = ","  # `x > 1, x < 3`
     if joint:
         elements = _joined(elements, joint, are_conditions)
     labels = [element.label or "" for element in elements]
@@ -101,8 +103,12 @@ def _joined(elements: list[Element], joint: str, are_conditions: bool) -> list[E
     has_one_name = set(labels) in ({label}, {None})  # `x = 1 or 2`
     if are_conditions and has_one_name and len(sets) == len(elements) > 1:
         numbers = (intervals.union if joint == "or" else intervals.intersection)(sets)
+        if joint == "," and not numbers:  # `x < 1, x > 3`
+            numbers = intervals.union(sets)
         # `x < 1 and x > 3` may mean either: as a list it is itself
         return [Element(set_key(numbers), label, numbers)] if numbers else elements
+    if joint == "or" and len({one.label for one in elements}) > 1 and are_conditions:  # lines: `x = 1 or y = 2x`
+        return [one._replace(key=f"{one.label}={one.key}" if one.label else one.key, label=None) for one in elements]
     if joint == "or" and not (has_one_name and (label is not None or len(sets) == len(elements))):
         raise NotUnderstood("one of several things")
     return elements

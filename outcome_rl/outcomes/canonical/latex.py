@@ -9,7 +9,7 @@ import re
 
 _TOKEN = re.compile(r"\\[A-Za-z]+\s*|\\!\s*|\\.|\s+|.", re.DOTALL)
 
-_CURRENCIES = frozenset(("$", "£", "€", "¥", "￥", "¢", "₹", r"\$", r"\yen", r"\cent"))
+_CURRENCIES = frozenset(("$", "£", "€", "¥", "￥", "¢", "₹", r"\$", r"\pounds", r"\euro", r"\yen", r"\cent"))
 _DROPPED = _CURRENCIES | frozenset((r"\(", r"\)", r"\[", r"\]", r"\!", r"\/", r"\left", r"\right", r"\middle"))
 _DROPPED |= frozenset(rf"\{size}{side}" for size in ("big", "Big", "bigg", "Bigg") for side in ("", "l", "r", "m"))
 _SIZES_AND_FONTS = r"""
@@ -110,7 +110,8 @@ _BEFORE_SPACE = _DIGITS + ","
 
 def _ends_in_argument(out: list[str]) -> bool:
     """Whether the last token is a digit that is an argument: the `2` of `x^2`."""
-    return out[-2:-1] in _BEFORE_ARGUMENT and out[-1] in _DIGITS
+    is_second = out[-3:-2] in ([r"\frac"], [r"\binom"]) or out[-2:-1] == ["}"]
+    return (is_second or out[-2:-1] in _BEFORE_ARGUMENT) and out[-1] in _DIGITS
 
 
 def _close_group(out: list[str], kind: str, start: int, last_group: tuple[int, int]) -> tuple[int, int]:

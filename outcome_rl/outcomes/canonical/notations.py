@@ -6,8 +6,11 @@ All take plain LaTeX after `unwrap_text`, whose spaces are gone except between d
 import re
 
 from outcome_rl.outcomes.canonical.lexer import GREEK
+from outcome_rl.outcomes.canonical.units import sum_of_units
 
-_TIME = re.compile(r"([01]?[0-9]|2[0-3])(?::([0-5][0-9]))?([ap]\.?m\.?|[AP]\.?M\.?)")  # 5aM is a product
+_TIME = re.compile(  # 5aM is a product
+    r"([01]?[0-9]|2[0-3])(?::([0-5][0-9]))?(?:([ap])\.?m\.?|([AP])\.?M\.?|inthe(morning|afternoon|evening)|(?<=:..)(hours|hrs|h))"
+)
 # Without am or pm, `4:30` may be a ratio too: it is equal to itself only, as a time or a ratio would be.
 _CLOCK = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])")
 _ISO_DATE = re.compile(r"([12][0-9]{3})([-/])(0?[1-9]|1[0-2])\2(0?[1-9]|[12][0-9]|3[01])")
@@ -41,13 +44,17 @@ def in_notation(text: str) -> str | None:
     """Return the canonical text of a time, a date or a number in another base; None for anything else."""
     folded = text.replace(" ", "").casefold()
     if time := _TIME.fullmatch(text.replace(" ", "")):
-        return f"time:{int(time[1])}:{time[2] or '00'}{time[3][0].lower()}m"
+        half = (time[3] or time[4] or ("a" if time[5] == "morning" else "p" if time[5] else "")).lower()
+        hour = int(time[1]) % 12 + 12 * (half == "p") if half and int(time[1]) <= 12 else int(time[1])
+        return f"time:{hour}:{time[2] or '00'}{'' if hour == 0 or hour > 12 else half + 'm' * bool(half)}"
     if clock := clock_key(folded):
         return clock
     if date := _ISO_DATE.fullmatch(text):
         return f"date:{date[1]}-{int(date[3])}-{int(date[4])}"
     if _SLASHED_DATE.fullmatch(text) or _MOLECULE.fullmatch(text):  # no quotient, no product
         return f"t:{text}"
+    if total := sum_of_units(text):
+        return f"sum:{';'.join(f'{name}={size}' for name, size in sorted(total))}"
     if based := _BASED.fullmatch(text):
         base = based[2] or based[3] or based[4] or based[5]
         base = str(_NUMERALS.index(base) + 2) if base in _NUMERALS else str(int(base))

@@ -138,8 +138,8 @@ class _Parser(NumberReader):
             # Between two numbers; after an argument it is a product, after a bare number ambiguous: refuse.
             return self.position == self.argument_end or self.peek(-2).text in ("^", "_", r"\sqrt", "]")
         before = self.peek(-1)
-        if before.kind == kind == "number":  # `1.2.3`
-            return False
+        if before.kind == kind == "number":  # `1.2.3`, but `\\frac n1 3^n`
+            return self.position == self.argument_end and self.peek(1).text == "^"
         if kind == "number" and (before.kind == "name" or before.text in _BEFORE_DIGITS):
             if self.peek(1).text == "^" and before.text != "|":  # `(n-1)2^n`
                 return True

@@ -4,6 +4,7 @@ A spelling is a pattern, a replacement, an example and a counter-example: a text
 the table of rules (`python -m bench.outcomes --rules`) take each row from here.
 """
 
+import calendar
 import re
 import unicodedata
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from importlib.resources import files
 from typing import NamedTuple
 
 from outcome_rl.outcomes.canonical.choices import CHOICE
+from outcome_rl.outcomes.canonical.units import readings_of
 
 
 class Spelling(NamedTuple):
@@ -42,6 +44,7 @@ _ONE_CHARACTER |= {
     ord(sign): rf"\frac{{{unicodedata.normalize('NFKC', sign).replace('⁄', '}{')}}}" for sign in "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒"
 }
 _RAISED, _LOWERED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ", "₀₁₂₃₄₅₆₇₈₉"
+_TO_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _SCRIPTS = re.compile(rf"(?P<raised>[{_RAISED}]+)|[{_LOWERED}]+")
 _PERIOD_BAR = re.compile("(?<=[0-9.])([0-9])\u0305")
 
@@ -124,7 +127,7 @@ def _chosen(match: re.Match[str]) -> str:
 
 
 def _joined_digits(match: re.Match[str]) -> str:
-    return re.sub("['_]", "", match[0])
+    return re.sub("['’_.，]", "", match[0])
 
 
 def _period(match: re.Match[str]) -> str:
@@ -167,36 +170,105 @@ def _rows(match: re.Match[str]) -> str:
     return rf"\begin{{pmatrix}}{(chr(92) * 2).join(rows)}\end{{pmatrix}}"
 
 
-def _french(match: re.Match[str]) -> str:
-    return f"[{match[3]})" if match[3] else f"({match[1]}{']' if match[2] == ']' else ')'}"
+def _except(match: re.Match[str]) -> str:
+    return " \\text{ and } ".join(f"x \\neq {value}" for value in match.groups() if value)
+
+
+def _compared(match: re.Match[str]) -> str:
+    sign = ">" if match[1] in ("greater", "larger", "more") else "<"
+    return f"x{f'{chr(92)}{chr(103) if sign == chr(62) else chr(108)}eq ' if match[2] else sign}{match[3]}"
+
+
+def _unit(match: re.Match[str]) -> str:
+    """Return a unit of several commands as one text, with its powers as raised digits; other text stays."""
+    flat = re.sub(r"\\[dt]?frac\s*\{((?:[^{}]|\{[^{}]*\})*)\}\s*\{((?:[^{}]|\{[^{}]*\})*)\}", r"\1/\2", match[1])
+    flat = re.sub(r"\\mu\s*", "µ", flat.replace(r"\Omega", "Ω"))
+    flat = re.sub(r"\\cdot(?![A-Za-z])", "·", re.sub(r"\\(?:mathrm|text|mbox|rm)(?![A-Za-z])", "", flat))
+    flat = re.sub(r"\^\s*\{?(-?[1-9])\}?", lambda power: power[1].translate(_TO_RAISED), flat)
+    flat = re.sub(r" ?([·/]) ?", r"\1", re.sub(r"(?:\\[ ,;:!]|[\s~{}])+", " ", flat)).strip(" ·")
+    return rf"\text{{ {re.sub(' (?=[⁻¹²³⁴-⁹])', '', flat)}}}" if readings_of(flat) else match[0]
+
+
+def _named(match: re.Match[str]) -> str:
+    return ", ".join(
+        part.strip() for part in re.sub("['\"]", "", match[1]).replace(":", "=").split(",") if part.strip()
+    )
+
+
+def _system(match: re.Match[str]) -> str:
+    """Return rows that each name a value as a list; pieces of a function stay."""
+    rows = [row.replace("&", "").strip(" ,;.\n$") for row in match[1].split("\\\\")]
+    is_list = all(re.fullmatch(r"[A-Za-z](?:_[0-9a-z])?\s*=[^=&]+", row) for row in rows)
+    return ", ".join(rows) if is_list else match[0]
+
+
+def _counted(match: re.Match[str]) -> str:
+    """Return the number of choices or of arrangements as formulas write it."""
+    name, n, k = (next(match[f"{part}{i}"] for i in ("", 2, 3, 4) if match[f"{part}{i}"]) for part in "fnk")
+    if int(k) > int(n):  # a point
+        return match[0]
+    return rf"\binom{{{n}}}{{{k}}}" if "C" in name or name == "comb" else rf"\frac{{{n}!}}{{({n}-{k})!}}"
+
+
+def _scaled(match: re.Match[str]) -> str:
+    return rf"\cdot 10^{{{_SCALES[match[1]]}}}" + (rf"\text{{ {match[2]}}}" if match[2] else "")
+
+
+def _temperature(match: re.Match[str]) -> str:
+    return rf"\text{{ {'℃' if 'C' in (match[1], match[2]) or match['C'] else '℉'}}}"
+
+
+def _word_list(match: re.Match[str]) -> str:
+    """Return a list of names with commas alone; sentences stay."""
+    parts = [part.strip() for part in re.split(r"[,;、，]|\band\b", re.sub(r"\\text\s*\{|[]['\"{}]", " ", match[1]))]
+    parts = [" ".join(part.split()) for part in parts if part]
+    return ", ".join(parts) if len(parts) > 1 and all(len(part.split()) < 3 for part in parts) else match[0]
+
+
+def _past(match: re.Match[str]) -> str:
+    return f"{match[2]}:{'30' if match[1] == 'half' else '15'}"
+
+
+def _chinese_time(match: re.Match[str]) -> str:
+    return f"{match[2]}{'AM' if match[1] in ('上午', '凌晨', '早上') else 'PM'}" if match[1] else match[0]
 
 
 def _date(match: re.Match[str]) -> str:
     """Return a full date by its numbers, and the day or the year of a month behind its English name."""
-    year, month, day = (
-        next(
-            (
-                match[f"{part}{i or ''}"]
-                for i in (0, 2, 3, 4, 5)
-                if f"{part}{i or ''}" in _DATE_PARTS and match[f"{part}{i or ''}"]
-            ),
-            "",
-        )
-        for part in "ymd"
+    parts = {name[0]: value for name, value in match.groupdict().items() if value}
+    year, month, day = (parts.get(part, "") for part in "ymd")
+    number = int(month) if month.isdigit() else _MONTHS[month.casefold()]
+    return (
+        f"{year}-{number}-{int(day)}" if year and day else rf"\text{{{calendar.month_name[number]} {int(day or year)}}}"
     )
-    number = int(month) if month.isdigit() else 1 + [name[:3] for name in _MONTHS].index(month[:3].capitalize())
-    return f"{year}-{number}-{int(day)}" if year and day else rf"\text{{{_MONTHS[number - 1]} {day or year}}}"
 
 
 def _scale(match: re.Match[str]) -> str:
     return r"\cdot 10^{4}" if match[1] in "万萬" else r"\cdot 10^{8}"
 
 
-_DATE_PARTS = frozenset(("m", "d", "y", "d2", "m2", "y2", "m3", "y3", "m4", "d4", "y5", "m5"))
+# Names of months in English, French, German, Spanish, Portuguese and Italian, as Unicode CLDR has them.
 _NAMES_OF_MONTHS = """
-January February March April May June July August September October November December
+january janvier januar enero janeiro gennaio|february février februar febrero fevereiro febbraio
+march mars märz marzo março|april avril abril aprile|may mai mayo maio maggio|june juin juni junio junho giugno
+july juillet juli julio julho luglio|august août agosto|september septembre septiembre setembro settembre
+october octobre oktober octubre outubro ottobre|november novembre noviembre novembro
+december décembre dezember diciembre dezembro dicembre
 """
-_MONTHS = _NAMES_OF_MONTHS.split()
+_MONTHS = {
+    name: 1 + i for i, names in enumerate(re.split(r"[|\n]", _NAMES_OF_MONTHS.strip())) for name in names.split()
+}
+_MONTHS |= {name[:3].casefold(): i for i, name in enumerate(calendar.month_name) if i} | {"sept": 9}
+# Clauses that say what a letter of a formula stands for: an integer, or any number. Others, `k > 0`, stay.
+_OPEN, _SHUT = r"(?:\\text\s*\{\s*)?(?:,\s*)?", r"(?:\s|\})*"
+_IN = r"\s*(?:\\in(?![A-Za-z])|∈)\s*(?:\\(?:mathbb|mathbf|bold|Bbb)\s*)?\{?\s*"
+_KIND = r"(?:arbitrary |real |complex )*(?:constants?|integers?|reals?|real numbers?)"
+_WHERE = (
+    rf"(?:{_OPEN}(?:where|for|with)(?: any| some| all| every| each)?{_SHUT})?"
+    rf"(?:[kmn]{_IN}[Zℤ]|(?![kmn])[a-zA-Z]{_IN}[Rℝ])"
+    rf"|{_OPEN}(?:where|with){_SHUT}[a-zA-Z]\s*(?:\\text\s*\{{)?\s*(?:is|are|being) (?:an? |any |some )?{_KIND}"
+    rf"|{_OPEN}for (?:any |some |all |every |each )*(?:{_KIND}|real){_SHUT}\$?[a-zA-Z](?![A-Za-z])"
+)
 _ELEMENTS = """
 H He Li Be B C N O F Ne Na Mg Al Si P S Cl Ar K Ca Sc Ti V Cr Mn Fe Co Ni Cu Zn Ga Ge As Se Br Kr Rb Sr Y Zr Nb Mo Tc Ru
 Rh Pd Ag Cd In Sn Sb Te I Xe Cs Ba La Ce Pr Nd Pm Sm Eu Gd Tb Dy Ho Er Tm Yb Lu Hf Ta W Re Os Ir Pt Au Hg Tl Pb Bi Po At
@@ -210,7 +282,12 @@ _PARTS = {
     "BOLD": _BOLD,
     "OUTSIDE": _OUTSIDE_OF_TEXT,
     "ELEMENT": f"(?:{'|'.join(sorted(_ELEMENTS.split(), key=len, reverse=True))})",
-    "MONTH": f"(?i:{'|'.join(f'{name[:3]}(?:{name[3:]})?' for name in _MONTHS)}|sept)",
+    "MONTH": f"(?i:{'|'.join(sorted(_MONTHS, key=len, reverse=True))})",
+    "DAY": "(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day",
+    "VALUE": r"[-−]?(?:[0-9][0-9./]*|\\[dt]?frac\{[^{}]*\}\{[^{}]*\}|[0-9]*\\sqrt\{[^{}]*\}|\\pi)",
+    "REALS": r"(?:\\(?:mathbb|mathbf|bold|Bbb)\s*\{?\s*R\s*\}?|R(?![A-Za-z])|ℝ)",
+    "GAPS": r"(?:\s|\\[ ,;:]|~|\\q?quad)",
+    "WHERE": _WHERE,
 }
 
 

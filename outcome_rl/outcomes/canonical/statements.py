@@ -24,7 +24,19 @@ from outcome_rl.outcomes.canonical.lexer import (
 )
 from outcome_rl.outcomes.canonical.notations import clock_key, word_key
 from outcome_rl.outcomes.canonical.parser import parse_expression
-from outcome_rl.outcomes.canonical.trees import Call, Constant, Negative, Sum, Tree, names_in, nodes, with_name
+from outcome_rl.outcomes.canonical.trees import (
+    Call,
+    Constant,
+    Negative,
+    Product,
+    Quotient,
+    Rational,
+    Sum,
+    Tree,
+    names_in,
+    nodes,
+    with_name,
+)
 
 _ABOUT, _ELEMENT = r"\approx", r"\in"
 FLIPPED = {"<": ">", ">": "<", r"\leq": r"\geq", r"\geq": r"\leq", r"\neq": r"\neq"}
@@ -124,7 +136,7 @@ class _Reader:
             return values[-1]._replace(label=label)
         if len(sides) > 2:
             raise NotUnderstood("a chain of equations")
-        left, right = map(self.parse, sides)
+        left, right = _without_denominator(*map(self.parse, sides))
         difference = Sum((left, Negative(right)))
         at = self.evaluator.values(difference)
         if not any(at):
@@ -308,9 +320,19 @@ class _Reader:
         if not rows or len({len(row) for row in members}) > 1 or any(one.label for row in members for one in row):
             raise NotUnderstood("a matrix with names, or rows of different lengths")
         cells = [[member.key for member in row] for row in members]
+        if len(rows) == len(members[0]) == 1:
+            return members[0][0]
         if len(cells[0]) == 1:
             return Element(tuple_key("(", (key for row in cells for key in row), ")"))
         return Element(tuple_key("M[", (tuple_key("(", row, ")") for row in cells), "]"))
+
+
+def _without_denominator(left: Tree, right: Tree) -> tuple[Tree, Tree]:
+    """Return the sides of `y = 6/x` as those of `xy = 6`, which has the same solutions."""
+    for one, other in ((left, right), (right, left)):
+        if isinstance(one, Quotient) and isinstance(one.top, Rational) and one.top.value and names_in(one.bottom):
+            return Product((other, one.bottom)), one.top
+    return left, right
 
 
 def _text_of(token: Token) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from functools import cache, lru_cache
 from importlib.resources import files
+from itertools import pairwise
 
 Dimensions = tuple[tuple[str, int], ...]
 Readings = frozenset[tuple[str, Fraction]]
@@ -44,11 +45,18 @@ _FACTOR = re.compile(
 )
 
 
+_RAISED_IN_WORDS = re.compile(r"([a-z]{3,20}) (squared|cubed)\b")
+
+
 @lru_cache(maxsize=1 << 12)
 def readings_of(unit: str) -> Readings:
     """Return dimension and size of a unit such as `km/h`, `N·m`, `square cm` or `m s^{-2}`; nothing for other texts."""
     unit = re.sub(r"\\mu\s*(?=[A-Za-z])", "µ", re.sub(r"\bper ", "/", unit).replace(r"\Omega", "Ω"))
-    unit = unit.replace(" /", "/").strip()
+    unit = (
+        _RAISED_IN_WORDS.sub(lambda one: f"{one[1]}{'²' if one[2] == 'squared' else '³'}", unit)
+        .replace(" /", "/")
+        .strip()
+    )
     if len(unit) > 40 or unit.count("/") > 2:
         return frozenset()
     found: set[_Reading] = {((), Fraction(1))}
@@ -64,6 +72,27 @@ def readings_of(unit: str) -> Readings:
             found = {_times(one, other, power) for one in found for other in readings}
     return frozenset(
         ("*".join(f"{name}{power}" for name, power in dims if power), size) for dims, size in found if dims
+    )
+
+
+_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([^\W\d_]{1,12}?)\.?(?: ?,? ?and ?| ?, ?| )?(?=[0-9]|\Z)")
+
+
+@lru_cache(maxsize=1 << 12)
+def sum_of_units(text: str) -> Readings:
+    """Return dimension and size of a quantity in several units, the largest first; nothing for other texts."""
+    parts: list[tuple[Fraction, dict[str, Fraction]]] = []
+    at = 0
+    while part := _QUANTITY.match(text, at):
+        parts.append((Fraction(part[1]), dict(readings_of(part[2]))))
+        at = part.end()
+    if len(parts) < 2 or at < len(text):
+        return frozenset()
+    shared = set.intersection(*(set(units) for _, units in parts))
+    return frozenset(
+        (name, sum((number * units[name] for number, units in parts), Fraction(0)))
+        for name in shared
+        if all(one[name] > other[name] for (_, one), (_, other) in pairwise(parts))
     )
 
 
