@@ -107,7 +107,12 @@ def _joined(elements: list[Element], joint: str, are_conditions: bool) -> list[E
             numbers = intervals.union(sets)
         # `x < 1 and x > 3` may mean either: as a list it is itself
         return [Element(set_key(numbers), label, numbers)] if numbers else elements
-    if joint == "or" and len({one.label for one in elements}) > 1 and are_conditions:  # lines: `x = 1 or y = 2x`
+    if (
+        joint == "or"
+        and not all(one.label for one in elements)
+        and any(one.label for one in elements)
+        and are_conditions
+    ):  # lines: `x = 1 or y = 2x`
         return [one._replace(key=f"{one.label}={one.key}" if one.label else one.key, label=None) for one in elements]
     if joint == "or" and not (has_one_name and (label is not None or len(sets) == len(elements))):
         raise NotUnderstood("one of several things")

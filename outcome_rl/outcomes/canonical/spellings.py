@@ -149,10 +149,6 @@ def _literal(match: re.Match[str]) -> str:
     return rf"\text{{{match[0].strip().replace(' ', '␣').replace(chr(34), chr(39))}}}"
 
 
-def _unquoted(match: re.Match[str]) -> str:
-    return re.sub("['\"]", "", match[1])
-
-
 def _molecule(match: re.Match[str]) -> str:
     """Return a formula of chemistry with its numbers lowered and its charges raised."""
     lowered = re.sub(
@@ -174,6 +170,12 @@ def _except(match: re.Match[str]) -> str:
     return " \\text{ and } ".join(f"x \\neq {value}" for value in match.groups() if value)
 
 
+def _clause(match: re.Match[str]) -> str:
+    """Leave out what a letter stands for: any number, or an integer beside pi, as `2k` are no even numbers."""
+    is_integer = re.search("Z|ℤ|integer", match[0]) and not re.search("pi|π", match.string)
+    return match[0] if is_integer else ""
+
+
 def _compared(match: re.Match[str]) -> str:
     sign = ">" if match[1] in ("greater", "larger", "more") else "<"
     return f"x{f'{chr(92)}{chr(103) if sign == chr(62) else chr(108)}eq ' if match[2] else sign}{match[3]}"
@@ -186,7 +188,7 @@ def _unit(match: re.Match[str]) -> str:
     flat = re.sub(r"\\cdot(?![A-Za-z])", "·", re.sub(r"\\(?:mathrm|text|mbox|rm)(?![A-Za-z])", "", flat))
     flat = re.sub(r"\^\s*\{?(-?[1-9])\}?", lambda power: power[1].translate(_TO_RAISED), flat)
     flat = re.sub(r" ?([·/]) ?", r"\1", re.sub(r"(?:\\[ ,;:!]|[\s~{}])+", " ", flat)).strip(" ·")
-    return rf"\text{{ {re.sub(' (?=[⁻¹²³⁴-⁹])', '', flat)}}}" if readings_of(flat) else match[0]
+    return rf"\text{{ {re.sub(' (?=[⁻¹²³⁴-⁹])', '', flat)}}}" if flat != "K" and readings_of(flat) else match[0]
 
 
 def _named(match: re.Match[str]) -> str:
@@ -222,7 +224,8 @@ def _word_list(match: re.Match[str]) -> str:
     """Return a list of names with commas alone; sentences stay."""
     parts = [part.strip() for part in re.split(r"[,;、，]|\band\b", re.sub(r"\\text\s*\{|[]['\"{}]", " ", match[1]))]
     parts = [" ".join(part.split()) for part in parts if part]
-    return ", ".join(parts) if len(parts) > 1 and all(len(part.split()) < 3 for part in parts) else match[0]
+    are_names = all(len(part) > 1 and len(part.split()) < 3 for part in parts)
+    return ", ".join(parts) if len(parts) > 1 and are_names else match[0]
 
 
 def _past(match: re.Match[str]) -> str:
