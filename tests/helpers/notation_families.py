@@ -152,8 +152,8 @@ def clocks(rng: random.Random) -> list[Statement]:
                 rf"{hour}:{minute:02}\text{{ {half}.m.}}", rf"\text{{{hour}:{minute:02} {half.upper()}.M.}}"]
             statements += of((half, hour, minute), *texts, *([f"{hour} {half}m"] if not minute else []))
         statements += of(("clock", hour, minute), f"{hour}:{minute:02}", f"t = {hour}:{minute:02}")
-        statements += own(f"{hour}:{minute:02}:{s}", f"{hour}h{minute:02}", f"{hour} h {minute} min",
-            f"{hour} hours {minute} minutes", f"{hour}:{minute:02}:{s + 1}")
+        statements += own(f"{hour}:{minute:02}:{s}", f"{hour}h{minute:02}", f"{hour}:{minute:02}:{s + 1}")
+        statements += of(("sum", hour, minute), f"{hour} h {minute} min", f"{hour} hours {minute} minutes")
     year, month, day = rng.randint(1900, 2030), rng.randint(1, 12), rng.randint(1, 28)
     months = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
         "November", "December"]
@@ -161,7 +161,9 @@ def clocks(rng: random.Random) -> list[Statement]:
         name = months[o - 1]
         texts = [f"{y}-{o:02}-{d:02}", f"{y}/{o:02}/{d:02}", f"{y}-{o}-{d}", f"{name} {d}, {y}", f"{d} {name} {y}",
             f"{name[:3]} {d}, {y}", f"{name[:3]}. {d}, {y}", rf"\text{{{d} {name[:3]} {y}}}", f"{name} {d} {y}"]
-        statements += of((y, o, d), *texts) + own(f"{o}/{d}/{y}", f"{d}.{o}.{y}")
+        statements += of((y, o, d), *texts)
+        numbered = (f"{o}/{d}/{y}", f"{d}.{o}.{y}")  # of a day above 12 the order is known
+        statements += of((y, o, d), *numbered) if d > 12 else own(*numbered)
         statements += of((o, d), f"{name} {d}", f"{d} {name}", f"{name[:3]} {d}", rf"\text{{{name} {d}th}}")
     return [*statements, *own(f"{year}s"), (Fraction(year), str(year)), *of(Fraction(year - month - day),
         str(year - month - day))]

@@ -192,9 +192,7 @@ def _unit(match: re.Match[str]) -> str:
 
 
 def _named(match: re.Match[str]) -> str:
-    return ", ".join(
-        part.strip() for part in re.sub("['\"]", "", match[1]).replace(":", "=").split(",") if part.strip()
-    )
+    return ", ".join(part.strip() for part in match[1].replace(":", "=").split(",") if part.strip())
 
 
 def _system(match: re.Match[str]) -> str:
@@ -266,10 +264,12 @@ _MONTHS |= {name[:3].casefold(): i for i, name in enumerate(calendar.month_name)
 _OPEN, _SHUT = r"(?:\\text\s*\{\s*)?(?:,\s*)?", r"(?:\s|\})*"
 _IN = r"\s*(?:\\in(?![A-Za-z])|∈)\s*(?:\\(?:mathbb|mathbf|bold|Bbb)\s*)?\{?\s*"
 _KIND = r"(?:arbitrary |real |complex )*(?:constants?|integers?|reals?|real numbers?)"
-_WHERE = (
+_LETTER_IN = (
     rf"(?:{_OPEN}(?:where|for|with)(?: any| some| all| every| each)?{_SHUT})?"
     rf"(?:[kmn]{_IN}[Zℤ]|(?![kmn])[a-zA-Z]{_IN}[Rℝ])"
-    rf"|{_OPEN}(?:where|with){_SHUT}[a-zA-Z]\s*(?:\\text\s*\{{)?\s*(?:is|are|being) (?:an? |any |some )?{_KIND}"
+)
+_WHERE = (
+    rf"{_OPEN}(?:where|with){_SHUT}[a-zA-Z]\s*(?:\\text\s*\{{)?\s*(?:is|are|being) (?:an? |any |some )?{_KIND}"
     rf"|{_OPEN}for (?:any |some |all |every |each )*(?:{_KIND}|real){_SHUT}\$?[a-zA-Z](?![A-Za-z])"
 )
 _ELEMENTS = """
@@ -291,6 +291,7 @@ _PARTS = {
     "REALS": r"(?:\\(?:mathbb|mathbf|bold|Bbb)\s*\{?\s*R\s*\}?|R(?![A-Za-z])|ℝ)",
     "GAPS": r"(?:\s|\\[ ,;:]|~|\\q?quad)",
     "WHERE": _WHERE,
+    "IN": _LETTER_IN,
 }
 
 
