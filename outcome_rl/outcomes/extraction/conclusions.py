@@ -4,7 +4,7 @@ import re
 
 from outcome_rl.outcomes.extraction.announcements import CONCLUSION
 from outcome_rl.outcomes.extraction.answer import DIGIT, answer_at, bare, sentence_ends
-from outcome_rl.outcomes.extraction.statement import BULLET, UNSETTLED, changed_behind, head, quantity_of, said
+from outcome_rl.outcomes.extraction.statement import BULLET, DENIED, UNSETTLED, changed_behind, head, quantity_of, said
 from outcome_rl.outcomes.outcome import Outcome
 
 # A line that computes a quantity, `= 105 pounds`, and is not cut off.
@@ -15,7 +15,7 @@ _COMPUTES = re.compile(
 )
 _CLAUSE = re.compile(r"\s*+[A-Z$](?=[^\n]{0,200}[a-z]{2} )")
 # Denied, planned, or cut off in a decimal.
-_DENIES = re.compile(r"n't\b|\bnot\b|\b[Ww]e (?:need|want|must|should|have to)\b|\.\.\Z|[=*][^\n]{0,99}[0-9]\.\Z")
+_DENIES = re.compile(r"n't\b|not\b|\b[Ww]e (?:need|want|must|should|have to)\b|\.\.\Z|[=*][^\n]{0,99}[0-9]\.\Z")
 _LINKED = re.compile(r"(?:\b(?:is|are|was|were|be|to)|=)\s{0,3}[^\s]?\Z")  # before a number that ends its sentence
 _PLAIN = re.compile(r"[$€£]?[-−]?[0-9][0-9,./]{0,30}%?(?: ?[A-Za-z/²³ ]{1,30})?")
 _MAX_CONCLUSION = 300
@@ -48,6 +48,8 @@ def conclusion(text: str, seen: str, of_reasoning: bool = False) -> Outcome | No
         if not states:
             return None
     span = head(seen, start, end)
+    if span and DENIED.search(seen, start, span[0]):
+        return None
     if span and not is_drawn and UNSETTLED.search(seen, start, span[0]):
         return None
     if span and not is_drawn and changed_behind(seen, span[1], end):

@@ -6,7 +6,7 @@ from itertools import islice
 
 from outcome_rl.outcomes.extraction import announcements as words
 from outcome_rl.outcomes.extraction.answer import DIGIT, answer_at, bare, last_match, moved
-from outcome_rl.outcomes.extraction.statement import changed_behind, said
+from outcome_rl.outcomes.extraction.statement import DENIED, changed_behind, said
 from outcome_rl.outcomes.outcome import Outcome
 
 _CHECKED = "correct|right|verified|confirmed|valid|reasonable|wrong|incorrect"
@@ -14,8 +14,6 @@ _CHECKED = "correct|right|verified|confirmed|valid|reasonable|wrong|incorrect"
 _TAKEN_BACK = re.compile(rf"(?i)not\s+(?:(?:equal to\s+)?(?:[-+(]?[0-9$\\]|(?-i:[A-J]\b))|(?:what|{_CHECKED})\b)")
 # It says nothing new, or continues in words ("the answer is consistent with the problem statement"). More than three
 # words without a digit are a list of words, if they stand in brackets, between commas, or hold no word of grammar.
-# `cannot be`, `isn't`: the link denies its value.
-_DENIED = re.compile(r"(?i)(?:n't|not)(?: also)?(?: be)?[\s:,]*+\Z")
 # `not 5, it is 7`, `not 5 but 7`, `(cannot be) 5. So it must be 7`
 _INSTEAD = re.compile(
     r"(?i)(?:\$[^$\n]{1,60}\$|\\\([^\n]{1,60}?\\\)|[^.!?\n,;]|[.,](?=[0-9])){1,40}?"
@@ -58,7 +56,7 @@ def phrase(text: str) -> Outcome | None:
     for start, end, is_english in islice(_announced(text), 4):  # each costs a search for its end
         if end:  # `C is the answer`
             return answer_at(text, start, end, "phrase")
-        if _TAKEN_BACK.match(text, start) or _DENIED.search(text, max(0, start - 20), start):
+        if _TAKEN_BACK.match(text, start) or DENIED.search(text, max(0, start - 20), start):
             instead = _INSTEAD.match(text, start)
             return said(text, instead.end(), is_english) if instead else None
         if (answer := said(text, start, is_english)) and not _is_prose(answer.text):

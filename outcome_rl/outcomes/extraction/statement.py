@@ -37,26 +37,15 @@ _LISTED = re.compile(rf"\s*(?:[,;]\s*(?:(?:and|or)\s+)?|(?:and|or)\s+)(?:{NAME})
 _MAX_STATEMENT = 300
 # Words before a number by which it is not the answer: they plan, limit, deny or change it, or give a step.
 UNSETTLED = re.compile(
-    r"(?i)\b(?:if|when|not|never|no|false|wrong|incorrect|mistake|guess|plan|task|goal|trick|approach|step|first"
+    r"(?i)\b(?:if|when|(?:can)?not|all but|never|no|false|wrong|incorrect|mistake|guess|plan|task|goal|trick"
+    r"|approach|step|first"
     r"|next|options?"
     r"|choices?|cases?|problem|question|equation|given|known|example|half|twice|double|triple|more|less|than|fewer"
     r"|least|most"
     r"|between|(?<![0-9] )squared?|cubed?|root|logarithm|inverse|percent|about|nearly|almost)\b|n't\b"
 )
-_PLANS = re.compile(r"(?i)\b(?:if|never|false|wrong|incorrect|mistake|guess|plan|task|goal|trick)\b|n't\b")
-_VERB = re.compile(rf"{QUANTITY}|({VERB})")
-# Between the quantities of a list.
-_LISTED = re.compile(rf"\s*(?:[,;]\s*(?:(?:and|or)\s+)?|(?:and|or)\s+)(?:{NAME})?")
-
-_MAX_STATEMENT = 300
-# Words before a number by which it is not the answer: they plan, limit, deny or change it, or give a step.
-UNSETTLED = re.compile(
-    r"(?i)\b(?:if|when|not|never|no|false|wrong|incorrect|mistake|guess|plan|task|goal|trick|approach|step|first"
-    r"|next|options?"
-    r"|choices?|cases?|problem|question|equation|given|known|example|half|twice|double|triple|more|less|than|fewer"
-    r"|least|most"
-    r"|between|(?<![0-9] )squared?|cubed?|root|logarithm|inverse|percent|about|nearly|almost)\b|n't\b"
-)
+# Right before a value that is denied: `cannot be`, `isn't`.
+DENIED = re.compile(r"(?i)(?:n't|not)(?: also)?(?: be)?[\s:,]*+\Z")
 _PLANS = re.compile(
     r"(?i)\b(?:if|when|never|false|wrong|incorrect|mistake|guess|plan|task|goal|trick|half|twice|double|triple)\b|n't\b"
 )
