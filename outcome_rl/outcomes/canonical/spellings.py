@@ -184,7 +184,7 @@ def _compared(match: re.Match[str]) -> str:
 def _unit(match: re.Match[str]) -> str:
     """Return a unit of several commands as one text, with its powers as raised digits; other text stays."""
     flat = re.sub(r"\\[dt]?frac\s*\{((?:[^{}]|\{[^{}]*\})*)\}\s*\{((?:[^{}]|\{[^{}]*\})*)\}", r"\1/\2", match[1])
-    flat = re.sub(r"\\mu\s*", "µ", flat.replace(r"\Omega", "Ω"))
+    flat = re.sub(r"\\mu\s*(?:\\(?:text|mathrm)\s*\{)?\s*", "µ", flat.replace(r"\Omega", "Ω"))
     flat = re.sub(r"\\cdot(?![A-Za-z])", "·", re.sub(r"\\(?:mathrm|text|mbox|rm)(?![A-Za-z])", "", flat))
     flat = re.sub(r"\^\s*\{?(-?[1-9])\}?", lambda power: power[1].translate(_TO_RAISED), flat)
     flat = re.sub(r" ?([·/]) ?", r"\1", re.sub(r"(?:\\[ ,;:!]|[\s~{}])+", " ", flat)).strip(" ·")
