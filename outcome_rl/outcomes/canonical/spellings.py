@@ -191,10 +191,6 @@ def _unit(match: re.Match[str]) -> str:
     return rf"\text{{ {re.sub(' (?=[⁻¹²³⁴-⁹])', '', flat)}}}" if flat != "K" and readings_of(flat) else match[0]
 
 
-def _named(match: re.Match[str]) -> str:
-    return ", ".join(part.strip() for part in match[1].replace(":", "=").split(",") if part.strip())
-
-
 def _system(match: re.Match[str]) -> str:
     """Return rows that each name a value as a list; pieces of a function stay."""
     rows = [row.replace("&", "").strip(" ,;.\n$") for row in match[1].split("\\\\")]
@@ -224,10 +220,6 @@ def _word_list(match: re.Match[str]) -> str:
     parts = [" ".join(part.split()) for part in parts if part]
     are_names = all(len(part) > 1 and len(part.split()) < 3 for part in parts)
     return ", ".join(parts) if len(parts) > 1 and are_names else match[0]
-
-
-def _past(match: re.Match[str]) -> str:
-    return f"{match[2]}:{'30' if match[1] == 'half' else '15'}"
 
 
 def _chinese_time(match: re.Match[str]) -> str:

@@ -111,7 +111,8 @@ _FORMS = (_BRACKETS, _FORMULAS, FORMULA, _QUOTED, _VERDICT)
 _KEY = re.compile(r"[\"']\s{0,9}:\s{0,9}\Z")
 _FIELD = re.compile(
     r"(?:\[\s{0,9}(?=[\\\"'])|\{\s{0,9}\\?[\"'][^\"'\n]{1,30}\\?[\"']\s{0,9}:\s{0,9})?"
-    r"(?:(\\{0,3}[\"'])(.{0,999}?)\1|(\[[^\]\n]{0,999}\]|[^\s,{}\"'\\\[][^,{}\n]{0,99}?))(?=\s{0,99}(?:[\]},;]|\n|\Z))"
+    r"(?:(\\{0,3}[\"'])(?:\\{0,3}[\"']| ){0,9}+(.{0,999}?)\1|(\[[^\]\n]{0,999}\]|[^\s,{}\"'\\\[][^,{}\n]{0,99}?))"
+    r"(?=\s{0,99}(?:[\]},;]|\n|\Z))"
 )
 _ENDS_STRING = re.compile(r"\\{0,3}[\"']\s{0,99}(?:[,}\]]|\Z)")
 # `1. 12` above `2. 13`: both are the answer.
@@ -133,7 +134,7 @@ def said(text: str, start: int, is_english: bool = True) -> Outcome | None:
     if _KEY.search(text, max(0, start - 20), start) and (field := _FIELD.match(text, start)):
         at, end = field.span(field.lastindex or 0)
         if field[1]:
-            return said(text[:end], at + len(text[at:end]) - len(text[at:end].lstrip("\\\"' "))) if at < end else None
+            return said(text[:end], at) if at < end else None
         return answer_at(text, at, end, "phrase")
     if bullet := BULLET.match(text, start):
         start = bullet.end()
