@@ -93,6 +93,7 @@ def test_without_golds_outcomes_are_counted_all_the_same(make: Make) -> None:
     assert "exploration/solved_fraction" not in trainer._metrics["train"]
 
 
+SEQUENCES = {"importance_sampling_level": "sequence", "loss_type": "grpo"}
 UNLABELLED: dict[str, Any] = {"reward_funcs": length, "exploration": {"bonus": "ucb_con"}}
 
 
@@ -110,7 +111,7 @@ UNLABELLED: dict[str, Any] = {"reward_funcs": length, "exploration": {"bonus": "
         ({"columns": {"correct_reward": is_right}, "exploration": {"outcome": Divisors}}, "correct_reward must be"),
         ({"reward_funcs": [is_right] * 2, "columns": {"correct_reward": "is_right"}}, "'is_right' names 2"),
         ({"columns": {"correct_reward": ["is_right", "x"]}}, "one of the reward functions 'is_right'; got 'x'"),
-        ({"importance_sampling_level": "sequence", "loss_type": "grpo"}, "cannot keep the bonus"),
+        ({**SEQUENCES, "exploration": {"answer_mask_mode": "policy"}}, "answer_mask_mode='policy' cannot"),
         ({"exploration": {"adv_estimator": "rloo"}, "scale_rewards": "batch"}, "adv_estimator='rloo' works within"),
         ({"exploration": {"adv_estimator": "pkpo(k=99)"}}, "k of adv_estimator 'pkpo' must be at most"),
         ({"data": questions(answer=["7", "", "7", "3", "9", "5"])}, "field 'answer' .* is empty"),
@@ -124,6 +125,11 @@ UNLABELLED: dict[str, Any] = {"reward_funcs": length, "exploration": {"bonus": "
 def test_what_cannot_work_is_refused_before_training(make: Make, settings: dict[str, Any], message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=message):
         make(**settings)
+
+
+def test_by_default_ratios_of_sequences_train_without_a_mask(make: Make) -> None:
+    modes = [make(**settings).explorer.config.answer_mask_mode for settings in (SEQUENCES, {})]
+    assert modes == ["none", "policy"]
 
 
 def test_a_gold_that_is_no_text_is_an_error_of_its_row(make: Make) -> None:

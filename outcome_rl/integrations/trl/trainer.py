@@ -63,7 +63,8 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
 
     Args:
         *args, **kwargs: as for `GRPOTrainer`.
-        exploration: settings, or a mapping with some of them; None takes the defaults, MaxRL with Batch.
+        exploration: settings, or a mapping with some of them; None takes the defaults, MaxRL with Batch, and
+            `answer_mask_mode="none"` where a ratio of whole sequences cannot follow a mask.
         id_key: column of the stable id of the question; empty tries id, question_id, unique_id, and without one takes
             the hash of the prompt.
         answer_key: column of the reference answer, or of a solution that ends in it; empty tries answer, gold,
@@ -112,8 +113,11 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         self._micro_batch = -1, 0  # the step, and how many losses of it were computed for training
         self._is_graded = False  # whether an evaluation had a reward other than 0 and 1
         self._kept: list[list[list[int]]] | None = None  # the tokens that the sampler kept, of the last generation
+        self.fused_loss, self.sample_below = fused_loss, sample_below
         super().__init__(*args, **kwargs)
         group = dist.group.WORLD if self.accelerator.num_processes > 1 else None
+        if exploration is None and self._ratio_reaches_answers():
+            exploration = ExplorationConfig(answer_mask_mode="none")
         self.explorer = Explorer(exploration, device=device_of_counts(self.accelerator.device), process_group=group)
         self.explorer.length_setting = "max_completion_length"
         self.correct_reward = correct_reward
@@ -121,7 +125,6 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         named: Any = [correct_reward] if is_one else correct_reward
         self._correct_indices = [self._index_of_reward(reward) for reward in named if reward]
         self.correct_threshold = correct_threshold
-        self.fused_loss, self.sample_below = fused_loss, sample_below
         # vLLM's dtype is not known here; most models have bfloat16, the coarsest.
         self._sampler = SamplerCheck("Check the synchronisation of weights with vLLM.", torch.bfloat16)
         self._columns = self._find_columns(id_key, answer_key)
@@ -239,19 +242,18 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
                 f"adv_estimator={estimator!r} works within groups; got scale_rewards='batch'. Use 'group' or 'none'"
             )
         mode = self.explorer.config.answer_mask_mode
-        if (
-            self.explorer.config.explores
-            and mode in ("policy", "bonus")
-            and self.importance_sampling_level == "sequence"
-            and self.loss_type not in _DETACHED_RATIO
-            and not self.fused_loss
-        ):
+        if self.explorer.config.explores and mode in ("policy", "bonus") and self._ratio_reaches_answers():
             raise ValueError(
                 f"answer_mask_mode={mode!r} cannot keep the bonus from the answer's tokens with "
                 f"importance_sampling_level='sequence' and loss_type={self.loss_type!r}: the gradient of a sequence's "
                 "ratio reaches all its tokens. Use fused_loss=True, importance_sampling_level='token', or "
                 "answer_mask_mode='all' or 'none'"
             )
+
+    def _ratio_reaches_answers(self) -> bool:
+        """Whether the gradient of a sequence's ratio carries advantages to tokens that a mask would keep from them."""
+        is_of_sequences = self.importance_sampling_level == "sequence"
+        return is_of_sequences and self.loss_type not in _DETACHED_RATIO and not self.fused_loss
 
     def _index_of_reward(self, reward: str | Callable[..., Any]) -> int:
         """Return the index of a reward function, given as the function or by its name.
