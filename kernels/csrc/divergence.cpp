@@ -108,13 +108,15 @@ FOR_EACH_MACHINE void block_sums(
 template <int kKind, class Logit, class Gradient>
 FOR_EACH_MACHINE void write_gradients(
     const Logit* student, Logit* teacher, int64_t n, Scale s, Scale t, float b, Factors with, Gradient* to) {
+    float masses[kBlock];  // AVX2 has no conditional stores of 16 bits
 #pragma omp simd
     for (int64_t v = 0; v < n; ++v) {
         const Terms of = terms_of<kKind>(s.log_p(to_float(student[v])), t.log_p(to_float(teacher[v])), b);
         const float value = with.factor * (of.slope - (of.p == 0 ? 0.0f : of.p * with.inner));
-        store(to + v, std::fabs(value) < kLeast ? 0.0f : value);
-        if (with.masses) store(teacher + v, of.log_mass);
+        store(to + v, std::fabs(value) < kLeast ? 0.0f : value);  // may be the student's logit
+        if (with.masses) masses[v] = of.log_mass;
     }
+    for (int64_t v = 0; with.masses && v < n; ++v) store(teacher + v, masses[v]);
 }
 
 }  // namespace
