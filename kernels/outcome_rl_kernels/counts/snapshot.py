@@ -69,10 +69,10 @@ def read_snapshot(path: str | os.PathLike[str]) -> tuple[CountEntries, str, byte
     if not Path(path).is_file():
         raise FileNotFoundError(f"no count snapshot at {path}")
     try:
-        contents = _contents(Path(path))
+        contents, metadata = _contents(Path(path))
         with torch.device("cpu"):
             tensors = deserialize(contents)
-        header = _read_header(contents)
+        header = _read_header(metadata)
         attached = tensors.pop(_ATTACHED).numpy().tobytes() if _ATTACHED in tensors else b""
         entries = check_entries(tensors, source="its entries")
         if _sha256(entries, header["rule"], attached) != header.get("sha256"):
@@ -139,13 +139,18 @@ def _sha256(entries: Iterable[Tensor], rule: str, attached: bytes) -> str:
     return found.hexdigest()
 
 
-def _contents(path: Path) -> bytes:
-    """Read a file once, since a writer may replace it in between; one of strangers may be larger than the memory."""
+def _contents(path: Path) -> tuple[bytes, dict[str, Any]]:
+    """Read a safetensors file and its metadata once, since a writer may replace it in between.
+
+    A stranger's file may be larger than the memory.
+    """
     with path.open("rb") as file:
         start = file.read(8)
         header = file.read(min(int.from_bytes(start, "little"), _MOST_HEADER))
         try:
-            ends = [one["data_offsets"][1] for name, one in json.loads(header).items() if name != "__metadata__"]
+            entries = json.loads(header)
+            metadata = entries.pop("__metadata__", None) or {}
+            ends = [one["data_offsets"][1] for one in entries.values()]
             size = len(start) + len(header) + max(ends, default=0)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise ValueError(f"its header is no safetensors header ({type(error).__name__})") from error
@@ -155,13 +160,11 @@ def _contents(path: Path) -> bytes:
         if hasattr(os, "sysconf") and size > (memory := os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")):
             raise ValueError(f"it has {size:,} bytes, more than the memory of this machine, {memory:,}")
         file.seek(0)
-        return file.read()
+        return file.read(), metadata
 
 
-def _read_header(contents: bytes) -> dict[str, Any]:
-    """Return what the metadata of a snapshot say; `contents` are of a safetensors file."""
-    size = int.from_bytes(contents[:8], "little")
-    metadata = json.loads(contents[8 : 8 + size]).get("__metadata__") or {}
+def _read_header(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Return what the metadata of a snapshot say."""
     if _METADATA_KEY not in metadata:
         raise ValueError(f"a safetensors file without {_METADATA_KEY!r} metadata")
     try:

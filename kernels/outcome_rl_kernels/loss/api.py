@@ -14,10 +14,19 @@ from outcome_rl_kernels.backends import Impl, choose
 from outcome_rl_kernels.checks import FLOATS, as_mask, check_number, check_tensor, shape_text
 from outcome_rl_kernels.loss.aggregate import metrics, sum_active
 from outcome_rl_kernels.loss.fused import Options, fused_linear_policy_loss, fused_policy_loss
-from outcome_rl_kernels.loss.inputs import Rows, check_head, check_sampling, check_workspace, denominator, token_batch
+from outcome_rl_kernels.loss.inputs import (
+    Rows,
+    check_head,
+    check_sampling,
+    check_workspace,
+    chosen_rows,
+    denominator,
+    token_batch,
+)
 from outcome_rl_kernels.loss.logprobs import unchunked_logprobs
 from outcome_rl_kernels.loss.losses import check_settings
 from outcome_rl_kernels.loss.reference import capped, loss_of_logprobs, reference_logprobs
+from outcome_rl_kernels.loss.sampled.api import sampled_metrics
 from outcome_rl_kernels.loss.support.api import check_support
 from outcome_rl_kernels.loss.types import (
     AnswerMaskMode,
@@ -200,15 +209,13 @@ def linear_policy_loss(
         values = unchunked_logprobs(head, batch.labels, active, support, *numbers, fp32_logits, chosen)
         result = loss_of_logprobs(*values, batch)
     else:
-        given, compacts = (rows, True) if isinstance(rows, Tensor) else (None, rows != "all")
-        how = Options(given, compacts, chosen, workspace_bytes, fp32_logits, sample_below, sample_seed)
+        how = Options(*chosen_rows(rows), chosen, workspace_bytes, fp32_logits, sample_below, sample_seed)
         result, kept_2 = fused_linear_policy_loss(head, batch, how, shard)
     logits_dtype = torch.float32 if fp32_logits else head.weight.dtype
     output = _output(*result, batch, counted, labels.shape, logits_dtype)
     if sample_below > 0:
         kept_2 = output.loss.new_zeros(2) if kept_2 is None else kept_2
-        entries, rows_sampled = (kept_2 / output.metrics["computed_tokens"].clamp(min=1)).unbind()
-        output.metrics.update(sampled_entries=entries, sampled_rows=rows_sampled)
+        output.metrics.update(sampled_metrics(kept_2, output.metrics["computed_tokens"]))
     return output
 
 

@@ -14,7 +14,7 @@ from outcome_rl_kernels.backends import Impl, choose
 from outcome_rl_kernels.checks import FLOATS, as_mask, check_choice, check_number, check_tensor
 from outcome_rl_kernels.loss.aggregate import sum_active
 from outcome_rl_kernels.loss.fused import Options, fused_linear_policy_loss
-from outcome_rl_kernels.loss.inputs import Rows, check_head, check_sampling, check_workspace, token_batch
+from outcome_rl_kernels.loss.inputs import Rows, check_head, check_sampling, check_workspace, chosen_rows, token_batch
 from outcome_rl_kernels.loss.reference import (
     capped,
     entropies_of,
@@ -23,6 +23,7 @@ from outcome_rl_kernels.loss.reference import (
     loss_of_logprobs,
 )
 from outcome_rl_kernels.loss.rows.divergence import KINDS
+from outcome_rl_kernels.loss.sampled.api import sampled_metrics
 from outcome_rl_kernels.loss.types import Head, LossAggregation, LossSettings, Teacher
 from outcome_rl_kernels.loss.vocab_parallel import vocab_shard
 
@@ -147,8 +148,7 @@ def linear_divergence(
         values = _reference(head, teacher, batch.inputs.active, batch.inputs.settings, fp32_logits)
         loss, logps_N, entropies_N = loss_of_logprobs(*values, batch)
     else:
-        indices, compacts = (rows, True) if isinstance(rows, Tensor) else (None, rows != "all")
-        how = Options(indices, compacts, chosen, workspace_bytes, fp32_logits, sample_below, sample_seed)
+        how = Options(*chosen_rows(rows), chosen, workspace_bytes, fp32_logits, sample_below, sample_seed)
         (loss, logps_N, entropies_N), kept_2 = fused_linear_policy_loss(head, batch, how, shard, teacher)
     active = batch.inputs.active
     computed = counted.sum() if active is None else active.sum()
@@ -156,8 +156,7 @@ def linear_divergence(
     means = sum_active(torch.stack(columns), active) / computed.clamp(min=1)
     metrics = {"divergence": means[0], "entropy": means[1], "active_tokens": counted.sum(), "computed_tokens": computed}
     if sample_below > 0:
-        entries, rows_sampled = (kept_2 / computed.clamp(min=1)).unbind()
-        metrics |= {"sampled_entries": entries, "sampled_rows": rows_sampled}
+        metrics |= sampled_metrics(kept_2, computed)
     divergences, entropies = (column.reshape(labels.shape) for column in columns)
     return DivergenceOutput(loss, divergences, entropies, metrics)
 

@@ -315,6 +315,11 @@ def _check_rows(rows: Tensor, labels_N: Tensor) -> None:
         )
 
 
+def chosen_rows(rows: Rows | Tensor) -> tuple[Tensor | None, bool]:
+    """Return the indices of `rows`, or None and whether to find the tokens that count."""
+    return (rows, True) if isinstance(rows, Tensor) else (None, rows != "all")
+
+
 def check_head(hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, of: str = "") -> Head:
     """Return the head of `hidden` (*labels.shape, H), `weight` (V, H) and `bias` (V,) if they fit together.
 

@@ -83,13 +83,13 @@ def divergence_rows(
         sums_2R: what this function returned, for the gradients.
         masses: write log((p + q) / 2) - 0.04 over the teacher's logits.
     """
-    logits_RV, *_, inverse_temperature = _arguments(rows, grad_RV)[1:]
+    logits_kind, logits_RV, _, active_R, *shape, inverse_temperature = _arguments(rows, grad_RV)
     if sums_2R is None:
-        sums_2R = torch.empty(2, len(rows.logits_RV), dtype=torch.float64, device="cpu")
+        sums_2R = torch.empty(2, len(logits_RV), dtype=torch.float64, device="cpu")
     to_RV = None if grad_RV is None else aligned(grad_RV)
     call_native(
         "divergence_rows",
-        *(_arguments(rows, grad_RV)[0], logits_RV, rows.teacher_RV, rows.active_R, *logits_RV.shape),
+        *(logits_kind, logits_RV, rows.teacher_RV, active_R, *shape),
         *(inverse_temperature, 1 / teacher_temperature, scales_4R, kind, mixture, sums_2R),
         *(None if factors_R is None else factors_R.double(), to_RV, int(masses), torch.get_num_threads()),
     )

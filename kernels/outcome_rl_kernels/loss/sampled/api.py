@@ -77,6 +77,12 @@ class SampleKernels(Protocol):
         """Return for each token the sum of entry * hidden[row], (V, H); all `entries` hold the rows in order."""
 
 
+def sampled_metrics(kept_2: Tensor, computed: Tensor) -> dict[str, Tensor]:
+    """Return `SampledGradients.kept` as means over the computed tokens."""
+    entries, rows = (kept_2 / computed.clamp(min=1)).unbind()
+    return {"sampled_entries": entries, "sampled_rows": rows}
+
+
 class SampledGradients:
     """The gradients of a head from sampled entries, with the methods of `HeadGradients`.
 
