@@ -6,9 +6,8 @@ python docs/settings.py
 from itertools import groupby
 from pathlib import Path
 
-import yaml
-
 from outcome_rl.grpo.config.schema import TrainConfig
+from outcome_rl.tools.settings_file import default_text
 from outcome_rl_kernels.settings import Setting, settings_of
 
 PAGE = Path(__file__).with_name("settings.md")
@@ -35,11 +34,9 @@ def _table(section: str, settings: list[Setting]) -> str:
 
 
 def _row(one: Setting) -> str:
-    default = list(one.default) if isinstance(one.default, tuple) else one.default
-    shown = yaml.safe_dump(default, default_flow_style=True).splitlines()[0]
     meaning = f"{one.help} Allowed: {one.allowed}." if one.allowed else one.help
     meaning = meaning.replace("|", "\\|").replace("*", "\\*")
-    return f'| <a id="{one.name}"></a>`{one.name}` | `{shown}` | {meaning} |'
+    return f'| <a id="{one.name}"></a>`{one.name}` | `{default_text(one)}` | {meaning} |'
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import textwrap
 import yaml  # type: ignore[import-untyped]
 
 from outcome_rl.grpo.config.schema import TrainConfig
-from outcome_rl_kernels.settings import settings_of
+from outcome_rl_kernels.settings import Setting, settings_of
 
 
 def settings_yaml() -> str:
@@ -20,6 +20,12 @@ def settings_yaml() -> str:
         open_sections, indent = sections, "  " * len(sections)
         text = f"{one.help} ({one.allowed})" if one.allowed else one.help
         lines += textwrap.wrap(text, 110, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
-        value = list(one.default) if isinstance(one.default, tuple) else one.default
-        lines.append(f"{indent}{name}: {yaml.safe_dump(value, default_flow_style=True).splitlines()[0]}")
+        lines.append(f"{indent}{name}: {default_text(one)}")
     return "\n".join(lines[1:]) + "\n"
+
+
+def default_text(one: Setting) -> str:
+    """Return the default of a setting as YAML on one line."""
+    value = list(one.default) if isinstance(one.default, tuple) else one.default
+    text: str = yaml.safe_dump(value, default_flow_style=True)
+    return text.splitlines()[0]
