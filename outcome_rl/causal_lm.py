@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from outcome_rl.outcomes.answer_mask import decode_completion
-from outcome_rl.probe import TOKENS, Probe, Prompts, without_dropout
+from outcome_rl.probe import TOKENS, Probe, Prompts, padded, without_dropout
 from outcome_rl_kernels.loss.reference import capped
 
 logger = logging.getLogger(__name__)
@@ -252,9 +252,8 @@ def sample(model: Any, tokenizer: Any, prompts: Sequence[Sequence[int]], *, n: i
     rows = without_end(prompts, ends)
     check_token_ids(tokenizer, rows, len(model.get_input_embeddings().weight))
     _check_sampling(model, pad, has_padding=len({*map(len, rows)}) > 1)
-    width = max(map(len, rows))
-    padded = torch.tensor([[pad] * (width - len(row)) + row for row in rows], device=model.device)
-    is_prompt = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows], device=model.device)
+    prompt_ids, is_prompt = padded(pad, rows, model.device)
+    width = prompt_ids.shape[1]
     sampling = GenerationConfig(
         do_sample=True,
         temperature=1.0,
@@ -266,7 +265,7 @@ def sample(model: Any, tokenizer: Any, prompts: Sequence[Sequence[int]], *, n: i
         pad_token_id=pad,
     )
     with _without_own_settings(model):
-        ids = model.generate(padded, attention_mask=is_prompt, generation_config=sampling)
+        ids = model.generate(prompt_ids, attention_mask=is_prompt, generation_config=sampling)
     completion_ids = ids[:, width:]
     is_end = torch.isin(completion_ids, torch.tensor(ends, device=ids.device)).long()
     mask = is_end.cumsum(dim=1) - is_end == 0
@@ -306,7 +305,7 @@ def _check_sampling(model: Any, pad: int, *, has_padding: bool) -> None:
 
     def generated(probe: Probe) -> Iterator[tuple[Tensor, Tensor]]:
         prompts: Prompts = probe.prompts if has_padding else [prompt[:2] for prompt in probe.prompts]
-        ids, mask = probe.padded(pad, prompts)
+        ids, mask = padded(pad, prompts, probe.device)
         with _without_own_settings(model):
             output = model.generate(ids, attention_mask=mask, generation_config=greedy)
         responses = output.sequences[:, ids.shape[1] :].tolist()

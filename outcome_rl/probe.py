@@ -43,6 +43,7 @@ class Probe:
         """
         self.model = model
         embedding = model.get_input_embeddings()
+        self.device: torch.device = embedding.weight.device  # of token ids
         vocabulary, generator = len(embedding.weight), torch.Generator().manual_seed(0)
 
         def draw(length: int) -> list[int]:  # special tokens are mostly in the first half
@@ -71,8 +72,7 @@ class Probe:
     @torch.no_grad()
     def whole(self, sequences: Prompts) -> list[Tensor]:
         """Return the model's logits (L, V) for each sequence, in a pass of its own."""
-        device = self.model.get_input_embeddings().weight.device
-        rows = [torch.tensor([ids], device=device) for ids in sequences]
+        rows = [torch.tensor([ids], device=self.device) for ids in sequences]
         try:
             with without_dropout(self.model):
                 return [self.model(input_ids=row, use_cache=False).logits[0] for row in rows]
@@ -81,13 +81,6 @@ class Probe:
                 f"{type(self.model).__name__} does not compute logits from token ids alone: {_first_line(error)}. Take "
                 "a causal language model of text"
             ) from error
-
-    def padded(self, pad: int, prompts: Prompts) -> tuple[Tensor, Tensor]:
-        """Return token ids and attention mask (S, L), padded on the left."""
-        width, device = max(map(len, prompts)), self.model.get_input_embeddings().weight.device
-        ids = torch.tensor([[pad] * (width - len(row)) + [*row] for row in prompts], device=device)
-        mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in prompts], device=device)
-        return ids, mask
 
     @torch.no_grad()
     def obstacle(self, compute: Callable[["Probe"], Iterable[tuple[Tensor, Tensor]]]) -> str:
@@ -112,6 +105,14 @@ class Probe:
         if worst <= self.tolerance:
             return ""
         return f"its logits are wrong by {worst:.1g} of their size; rounding explains {self.tolerance:.1g}"
+
+
+def padded(pad: int, prompts: Prompts, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return token ids and attention mask (S, L), padded on the left."""
+    width = max(map(len, prompts))
+    ids = torch.tensor([[pad] * (width - len(row)) + [*row] for row in prompts], device=device)
+    mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in prompts], device=device)
+    return ids, mask
 
 
 @contextmanager

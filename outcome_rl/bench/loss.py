@@ -2,8 +2,7 @@
 
 The loss is compared with plain PyTorch, with and without torch.compile, and with the time of the three matrix products
 that no loss from hidden states can do without, each in the layout that is fastest here. All run in rounds on the same
-random inputs. The error is the relative
-error of the gradients, compared with float64, on the first `CHECKED` tokens.
+random inputs. The error is the relative error of the gradients, compared with float64, on the first `CHECKED` tokens.
 """
 
 import math

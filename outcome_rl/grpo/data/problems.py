@@ -64,9 +64,10 @@ def load_problems(
     for source in sources:
         rows = [*_rows(source)]
         columns = _Columns.of([row for _, row in rows], config, training)
-        id_sources[one_origin((where, columns.id_of(row, where)[1]) for where, row in rows)] = None
-        for where, row in rows:
-            problem = _problem(row, columns, where, needs_answers)
+        found = [columns.id_of(row, where) for where, row in rows]
+        id_sources[one_origin((where, origin) for (where, _), (_, origin) in zip(rows, found, strict=True))] = None
+        for (where, row), (id_, _) in zip(rows, found, strict=True):
+            problem = _problem(id_, row, columns, where, needs_answers)
             if needs_answers and not problem.answer:
                 dropped.append(where)
                 continue
@@ -209,11 +210,11 @@ class _Columns(NamedTuple):
 _ONE_COLUMN = "All rows of a source have a part of the problem in one column, which you may name by"
 
 
-def _problem(row: Mapping[str, Any], columns: _Columns, where: str, needs_answers: bool) -> Problem:
+def _problem(id_: str, row: Mapping[str, Any], columns: _Columns, where: str, needs_answers: bool) -> Problem:
     name, prompt = first_field(row, columns.prompt, "prompt", where, f"{_ONE_COLUMN} data.prompt_key")
     messages = _messages(prompt, name, where) if isinstance(prompt, list) else ()
     return Problem(
-        id=columns.id_of(row, where)[0],
+        id=id_,
         problem=filled_text(messages[-1].content if messages else prompt, name, "prompt", where),
         answer=_answer(row, columns.answer, where, needs_answers),
         messages=messages,

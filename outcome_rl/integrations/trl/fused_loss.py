@@ -25,7 +25,7 @@ from torch import Tensor
 from outcome_rl.causal_lm import Head
 from outcome_rl.integrations.kept_tokens import from_rows
 from outcome_rl.integrations.loss_types import OF_ALL_TOKENS, UNCLIPPED, obstacles_of, settings_of
-from outcome_rl.probe import Probe
+from outcome_rl.probe import Probe, padded
 from outcome_rl.sampler.seeds import derive_seed
 from outcome_rl_kernels import PolicyLossOutput, Support, linear_policy_loss
 from outcome_rl_kernels.loss.inputs import Rows, check_sampling
@@ -91,13 +91,13 @@ def check_padding(model: Any, head: Head) -> None:
     """
     base = model.get_base_model() if hasattr(model, "get_base_model") else model  # PEFT wraps it
 
-    def padded(probe: Probe) -> Iterator[tuple[Tensor, Tensor]]:
-        ids, mask = probe.padded(0, probe.sequences)
+    def rows(probe: Probe) -> Iterator[tuple[Tensor, Tensor]]:
+        ids, mask = padded(0, probe.sequences, probe.device)
         hidden = base.base_model(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
         for row, true in zip(head.logits(hidden.to(head.weight.dtype)), probe.logits, strict=True):
             yield row[-len(true) :], true
 
-    if obstacle := Probe(model).obstacle(padded):
+    if obstacle := Probe(model).obstacle(rows):
         raise ValueError(
             f"{type(base).__name__} has other logits where TRL pads prompts on the left than for a sequence alone "
             f"({obstacle}), so neither TRL's loss nor fused_loss=True is that of its samples; use outcome-rl train"

@@ -82,7 +82,6 @@ def _outside_of_text(match: re.Match[str]) -> str:
     return rf"\{match['function']}" if match["function"] else match["group"]
 
 
-_ALL_TEXT = r"^\s*+\$?\s*+\\(?:text(?:bf|it|rm)?|mathrm|mbox)\s*\{\s*((?:[^{}\\$]|\\%)*?)\s*\}\s*+\.?\s*+\$?\s*+$"
 _LIST = re.compile(r"[^\W_]++(?:\s{0,9}(?:[,，、]|,?\s{1,9}and\s)\s{0,9}[^\W_]++)+")
 _FORMULA = re.compile(r"(?=.*[0-9])(?:[^A-Za-z]|(?<![A-Za-z])[A-Za-z](?![A-Za-z]))+")  # a number, and no word
 
@@ -177,8 +176,9 @@ def _clause(match: re.Match[str]) -> str:
 
 
 def _compared(match: re.Match[str]) -> str:
-    sign = ">" if match[1] in ("greater", "larger", "more") else "<"
-    return f"x{f'{chr(92)}{chr(103) if sign == chr(62) else chr(108)}eq ' if match[2] else sign}{match[3]}"
+    is_above = match[1] in ("greater", "larger", "more")
+    or_equal, strictly = (r"\geq ", ">") if is_above else (r"\leq ", "<")
+    return f"x{or_equal if match[2] else strictly}{match[3]}"
 
 
 def _unit(match: re.Match[str]) -> str:
