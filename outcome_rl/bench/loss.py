@@ -121,7 +121,7 @@ def _random_inputs(H: int, V: int, N: int, dtype: torch.dtype, device: torch.dev
 
 
 def _rows(inputs: Inputs, logits: Tensor) -> Tensor:
-    """Return the loss from logits: its gradients are those of the logits."""
+    """Return the loss from logits: its gradients are the logits'."""
     labels_N1 = inputs.labels[:, None]
     mask_N1 = torch.ones_like(labels_N1, dtype=torch.bool)
     return policy_loss(logits[:, None], labels_N1, inputs.advantages, mask_N1).loss

@@ -1,4 +1,4 @@
-"""Names of the fields of saved samples: the usual ones, those of tools, and words that labels are written in."""
+"""Names of the fields of saved samples: the usual ones, tools', and words that labels are written in."""
 
 import re
 from collections.abc import Callable, Mapping

@@ -64,7 +64,7 @@ def add_adapters(model: Any, config: ModelConfig) -> Any:
 
 
 def adapts_parameters(model: nn.Module) -> bool:
-    """Return whether adapters are on parameters that are no weights of layers, as those of experts."""
+    """Return whether adapters are on parameters that are no weights of layers, such as experts'."""
     from peft.tuners.lora import LoraLayer
 
     return any(isinstance(module, LoraLayer) and hasattr(module, "parameter_name") for module in model.modules())
@@ -104,7 +104,7 @@ def merged_state_dict(model: Any) -> dict[str, Tensor]:
     """Return the state of a model with its adapters merged, under the names that it has without them."""
     from peft.tuners.lora import LoraLayer
 
-    # An adapter is on the weight of a layer, or on a parameter of another name, as those of experts.
+    # An adapter is on the weight of a layer, or on a parameter of another name, such as an expert's.
     changes = {
         _without_adapters(f"{name}.{getattr(module, 'parameter_name', 'weight')}"): module.get_delta_weight(ADAPTER)
         for name, module in model.named_modules()

@@ -53,7 +53,7 @@ class Policy:
         """Wrap a causal language model of transformers, and peft's wrapper of it if it is trained by LoRA.
 
         Without `head`, which is that of this model or of its copy, logits are hidden states times the weight. Without
-        `layout`, which is that of the source, saved weights are those of the model as it is.
+        `layout`, which is that of the source, the model's weights are saved as they are.
         """
         self.model = model.eval()
         self.sharded: ShardedModel | None = None
@@ -247,7 +247,7 @@ class Policy:
         once. All processes must call it.
 
         Raises:
-            ValueError: they are not those of the source.
+            ValueError: they differ from the source's.
         """
         model = self.full_copy(everywhere=True).model
         state = model.state_dict() if self.adapters is None else merged_state_dict(model)
@@ -290,7 +290,7 @@ class Policy:
         """Let the model take packed rows where it keeps their sequences apart, and padded ones otherwise.
 
         Raises:
-            ValueError: its hidden states are not those of whole sequences, or it must pack and cannot.
+            ValueError: its hidden states differ from whole sequences', or it must pack and cannot.
         """
 
         def rows(probe: Probe) -> Iterable[tuple[Tensor, Tensor]]:

@@ -84,7 +84,7 @@ def check_fused_loss(trainer: "GRPOTrainer") -> None:
 
 
 def check_padding(model: Any, head: Head) -> None:
-    """Check that hidden states behind padding on the left, which is TRL's, are those of whole sequences.
+    """Check that hidden states behind padding on the left, which is TRL's, equal whole sequences'.
 
     Raises:
         ValueError: they are not, as where positions are learned and count the padding.

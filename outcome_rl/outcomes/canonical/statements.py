@@ -328,7 +328,7 @@ class _Reader:
 
 
 def _without_denominator(left: Tree, right: Tree) -> tuple[Tree, Tree]:
-    """Return the sides of `y = 6/x` as those of `xy = 6`, which has the same solutions."""
+    """Return the sides of `xy = 6` for `y = 6/x`, which has the same solutions."""
     for one, other in ((left, right), (right, left)):
         if isinstance(one, Quotient) and isinstance(one.top, Rational) and one.top.value and names_in(one.bottom):
             return Product((other, one.bottom)), one.top
