@@ -24,7 +24,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from outcome_rl import Explorer, linear_policy_loss
-from outcome_rl.causal_lm import Head, decoder, end_token_ids, read_head, sample, without_end
+from outcome_rl.causal_lm import Head, Samples, end_token_ids, read_head, sample, without_end
 from outcome_rl.grpo.rollout.vllm_engine import load_weights, start_vllm
 from outcome_rl.outcomes.answer_mask import decode_completion
 from outcome_rl.toy import DialectTask, policy_dir
@@ -104,26 +104,23 @@ def update(
     loss, difference, compared = 0.0, 0.0, 0
     for first in range(0, len(responses), options.micro_batch):
         part = slice(first, first + options.micro_batch)
-        ids, attention, labels, mask, logps = padded(responses[part], options.pad_id, model.device)
-        width = labels.shape[1]
-        positions = (attention.cumsum(dim=1) - 1).clamp(min=0)
+        samples, logps = padded(responses[part], options.pad_id, model.device)
         with torch.autocast(model.device.type, dtype, enabled=dtype != torch.float32):
-            hidden = decoder(model)(ids, attention_mask=attention, position_ids=positions).last_hidden_state
             output = linear_policy_loss(
-                hidden[:, -width - 1 : -1],
+                samples.hidden(model),
                 head.weight,
-                labels,
+                samples.completion_ids,
                 scored.advantages[part],
-                mask,
+                samples.mask,
                 bonuses=scored.bonuses[part],
-                answer_mask=answer_mask[part, :width].to(model.device),
+                answer_mask=answer_mask[part, : logps.shape[1]].to(model.device),
                 old_logps=logps if options.engine == "vllm" else None,
                 normalizer=tokens,
                 **head.options(),
             )
         output.loss.backward()
         loss += float(output.loss.detach())
-        computed = mask & (output.logps != 0)  # groups without a signal are not computed
+        computed = samples.mask & (output.logps != 0)  # groups without a signal are not computed
         difference += float(((output.logps - logps).abs() * computed).sum())
         compared += int(computed.sum())
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -136,14 +133,8 @@ def update(
     return found | ({"logp_difference": difference} if options.engine == "vllm" else {})
 
 
-def padded(
-    responses: Sequence[Response], pad: int, device: torch.device
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Pad prompts on the left and completions on the right.
-
-    Returns:
-        Token ids and attention mask (N, P + T); labels, mask and the engine's log-probabilities of completions (N, T).
-    """
+def padded(responses: Sequence[Response], pad: int, device: torch.device) -> tuple[Samples, Tensor]:
+    """Return the responses as tensors, and the engine's log-probabilities of their tokens (N, T)."""
     before = max(len(one.prompt_ids) for one in responses)
     after = max(len(one.token_ids) for one in responses)
     ids, attention, mask, logps = [], [], [], []
@@ -153,10 +144,10 @@ def padded(
         attention.append([0] * left + [1] * (len(prompt) + len(tokens)) + [0] * right)
         mask.append([True] * len(tokens) + [False] * right)
         logps.append(own + [0.0] * right)
-    sequences = torch.tensor(ids, device=device)
-    made = (torch.tensor(values, device=device) for values in (attention, mask, logps))
-    attention_mask, completion_mask, sampled = made
-    return sequences, attention_mask, sequences[:, before:], completion_mask, sampled
+    sequences, attention_mask, completion_mask, sampled = (
+        torch.tensor(values, device=device) for values in (ids, attention, mask, logps)
+    )
+    return Samples(sequences, attention_mask, sequences[:, before:], completion_mask, texts=[]), sampled
 
 
 def vllm_engine(model: Any, tokenizer: Any, dtype: torch.dtype, options: argparse.Namespace) -> Generate:

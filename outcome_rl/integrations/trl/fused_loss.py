@@ -14,7 +14,7 @@ and over the kept tokens of a truncated sampler where they are known (`kept_toke
 """
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from types import MethodType
 from typing import TYPE_CHECKING, Any
@@ -22,19 +22,30 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from outcome_rl.causal_lm import Head
 from outcome_rl.integrations.kept_tokens import from_rows
-from outcome_rl.integrations.loss_types import OF_ALL_TOKENS, UNCLIPPED, obstacles_of, settings_of
-from outcome_rl.probe import Probe, padded
 from outcome_rl.sampler.seeds import derive_seed
 from outcome_rl_kernels import PolicyLossOutput, Support, linear_policy_loss
 from outcome_rl_kernels.loss.inputs import Rows, check_sampling
+from outcome_rl_kernels.loss.losses.sapo import sapo
+from outcome_rl_kernels.loss.losses.vespo import vespo
 from outcome_rl_kernels.loss.selections import near_policy, top_entropy
 from outcome_rl_kernels.loss.types import LossAggregation
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer
 
+AGGREGATION: dict[str, LossAggregation] = {
+    "grpo": "seq-mean-token-mean",
+    "bnpo": "token-mean",
+    "dr_grpo": "token-sum",
+    "dapo": "token-sum",
+    "luspo": "token-sum",
+    "cispo": "token-sum",
+    "sapo": "seq-mean-token-mean",
+    "vespo": "token-sum",
+}
+OF_ALL_TOKENS = ("dapo", "cispo", "vespo")  # divided by the tokens of the whole batch on all processes
+UNCLIPPED = ("cispo", "sapo", "vespo")  # they define the weight of a ratio themselves
 # What TRL's forward pass takes of images, beside text.
 IMAGES = (
     *("pixel_values", "image_grid_thw", "pixel_attention_mask", "spatial_shapes", "image_sizes", "image_position_ids"),
@@ -58,20 +69,27 @@ def check_fused_loss(trainer: "GRPOTrainer") -> None:
         return
     from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 
-    args = trainer.args
-    level, unbiased_kl = trainer.importance_sampling_level, args.use_bias_correction_kl and trainer.beta != 0
+    args, loss_type, of_sequences = trainer.args, trainer.loss_type, trainer.importance_sampling_level == "sequence"
     # TRL multiplies the loss of a sequence by factors of tokens: their mean reaches the gradient of each token.
-    of_sequences = level == "sequence" or trainer.loss_type == "luspo"
-    corrected = trainer.use_vllm and args.vllm_importance_sampling_correction
-    obstacles = obstacles_of(trainer.loss_type, level, trainer.epsilon_high, args.delta, unbiased_kl=unbiased_kl) | {
-        "top_entropy_quantile below 1 on several processes": trainer.top_entropy_quantile < 1
-        and trainer.accelerator.num_processes > 1,
-        "top_entropy_quantile below 1 with an entropy bonus": trainer.top_entropy_quantile < 1
-        and trainer._entropy_bonus_enabled,
+    of_means = of_sequences or loss_type == "luspo"
+    obstacles = {
+        f"loss_type={loss_type!r} (it takes {', '.join(AGGREGATION)})": loss_type not in AGGREGATION,
+        f"loss_type={loss_type!r} with importance_sampling_level='sequence'": loss_type in UNCLIPPED and of_sequences,
+        "use_bias_correction_kl with importance_sampling_level='sequence'": args.use_bias_correction_kl
+        and trainer.beta != 0
+        and of_sequences,
+        "loss_type='cispo' with epsilon_high below 1": loss_type == "cispo" and trainer.epsilon_high < 1,
+        "delta below 1 + epsilon_high": loss_type not in UNCLIPPED
+        and args.delta is not None
+        and args.delta < 1 + trainer.epsilon_high,
+        "top_entropy_quantile below 1 with several processes, an entropy bonus or ratios of sequences": (
+            trainer.top_entropy_quantile < 1
+            and (trainer.accelerator.num_processes > 1 or trainer._entropy_bonus_enabled or of_means)
+        ),
         "use_adaptive_entropy, whose controller is in TRL's loss": trainer.use_adaptive_entropy,
-        "top_entropy_quantile below 1 with ratios of sequences": trainer.top_entropy_quantile < 1 and of_sequences,
-        "vLLM's importance ratios of tokens with ratios of sequences (set vllm_importance_sampling_mode)": of_sequences
-        and corrected
+        "vLLM's importance ratios of tokens with ratios of sequences (set vllm_importance_sampling_mode)": of_means
+        and trainer.use_vllm
+        and args.vllm_importance_sampling_correction
         and args.vllm_importance_sampling_mode.startswith("token"),
         "a mixture-of-experts model's auxiliary loss (set router_aux_loss_coef=0)": trainer.aux_loss_enabled,
         "use_liger_kernel of TRL 1.14, which replaces model.forward": getattr(trainer, "use_liger_kernel", False),
@@ -81,27 +99,6 @@ def check_fused_loss(trainer: "GRPOTrainer") -> None:
     found = [name for name, present in obstacles.items() if present]
     if found:
         raise ValueError(f"fused_loss=True cannot be combined with {'; '.join(found)}. Leave it out to use TRL's loss")
-
-
-def check_padding(model: Any, head: Head) -> None:
-    """Check that hidden states behind padding on the left, which is TRL's, equal whole sequences'.
-
-    Raises:
-        ValueError: they are not, as where positions are learned and count the padding.
-    """
-    base = model.get_base_model() if hasattr(model, "get_base_model") else model  # PEFT wraps it
-
-    def rows(probe: Probe) -> Iterator[tuple[Tensor, Tensor]]:
-        ids, mask = padded(0, probe.sequences, probe.device)
-        hidden = base.base_model(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
-        for row, true in zip(head.logits(hidden.to(head.weight.dtype)), probe.logits, strict=True):
-            yield row[-len(true) :], true
-
-    if obstacle := Probe(model).obstacle(rows):
-        raise ValueError(
-            f"{type(base).__name__} has other logits where TRL pads prompts on the left than for a sequence alone "
-            f"({obstacle}), so neither TRL's loss nor fused_loss=True is that of its samples; use outcome-rl train"
-        )
 
 
 def add_policy_loss(model: Any) -> None:
@@ -135,15 +132,7 @@ def fused_policy_loss(trainer: "GRPOTrainer", model: Any, inputs: dict[str, Any]
     if rollout_weights is not None and rollout_weights.shape[1] == 1:  # one per sequence
         rollout_weights = rollout_weights[:, 0]
 
-    settings = settings_of(
-        trainer.loss_type,
-        trainer.importance_sampling_level,
-        trainer.epsilon_low,
-        trainer.epsilon_high,
-        trainer.args.delta,
-        (trainer.args.sapo_temperature_pos, trainer.args.sapo_temperature_neg),
-        tuple(getattr(trainer.args, f"vespo_{name}") for name in ("k_pos", "lambda_pos", "k_neg", "lambda_neg")),
-    )
+    settings = policy_term(trainer)
     normalizer = _normalizer(trainer, inputs, mask, num_sequences)
     if trainer._entropy_bonus_enabled:
         settings |= {
@@ -199,6 +188,28 @@ def fused_policy_loss(trainer: "GRPOTrainer", model: Any, inputs: dict[str, Any]
             **{name: inputs[name] for name in IMAGES if inputs.get(name) is not None},
         )
     return output
+
+
+def policy_term(trainer: "GRPOTrainer") -> dict[str, Any]:
+    """Return `token_loss`, its bounds and `loss_agg`.
+
+    The upper bound of "cispo" is epsilon_high itself, and it has no lower one.
+    """
+    args, low, high = trainer.args, trainer.epsilon_low, trainer.epsilon_high
+    token_loss: Any = "gspo" if trainer.importance_sampling_level == "sequence" else "ppo"
+    if trainer.loss_type == "cispo":
+        token_loss, low, high = "cispo", 1.0, high - 1
+    elif trainer.loss_type == "sapo":
+        token_loss = sapo(args.sapo_temperature_pos, args.sapo_temperature_neg)
+    elif trainer.loss_type == "vespo":
+        token_loss = vespo(args.vespo_k_pos, args.vespo_lambda_pos, args.vespo_k_neg, args.vespo_lambda_neg)
+    return {
+        "token_loss": token_loss,
+        "epsilon_low": low,
+        "epsilon_high": high,
+        "delta": None if trainer.loss_type in UNCLIPPED else args.delta,
+        "loss_agg": AGGREGATION[trainer.loss_type],
+    }
 
 
 def loss_mask(inputs: dict[str, Any]) -> Tensor:

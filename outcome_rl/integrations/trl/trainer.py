@@ -31,7 +31,6 @@ from outcome_rl.integrations.trl.fused_loss import (
     KEPT,
     add_policy_loss,
     check_fused_loss,
-    check_padding,
     fused_policy_loss,
     loss_metrics,
 )
@@ -137,7 +136,6 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         check_fused_loss(self)
         if fused_loss:
             self._head = read_head(self.model)
-            check_padding(self.model, self._head)
             add_policy_loss(self.model)
             keep_tokens(self)
 
