@@ -21,7 +21,6 @@ Pair = tuple[str, str]
 Progress = Callable[[int, int], None]
 
 MAX_CACHED_PAIRS = 1 << 18
-MAX_FAILED_PAIRS = 1 << 14
 MAX_LOGGED_CHARS = 200
 
 
@@ -38,8 +37,7 @@ class MathVerifyPool(WorkerPool):
     def __init__(self, workers: int | None = None, timeout_s: float = 5.0, memory_mib: int = 2048) -> None:
         load = ("outcome_rl.isolation.grader:load_judge", str(memory_mib))
         super().__init__(load, workers=workers, timeout_s=timeout_s, memory_mib=memory_mib)
-        self._cache: dict[Pair, Verdict] = {}
-        self._failed: dict[Pair, tuple[Verdict, float]] = {}  # with the time limit
+        self._cache: dict[Pair, tuple[Verdict, float]] = {}  # with the time limit up to which it holds
         self.votes, self.seconds = 0, 0.0
 
     def vote(
@@ -52,8 +50,8 @@ class MathVerifyPool(WorkerPool):
     ) -> list[Verdict]:
         """Compare pairs of answer texts; a pair is "equal" if math-verify accepts it in either direction.
 
-        Results are kept. A pair on which math-verify hung or failed is asked again only with a longer time limit, while
-        it is among the last `MAX_FAILED_PAIRS` of these.
+        The last `MAX_CACHED_PAIRS` results are kept. A pair on which math-verify hung or failed is asked again only
+        with a longer time limit.
 
         Args:
             pairs: answer texts, without `\\boxed{}`.
@@ -76,9 +74,8 @@ class MathVerifyPool(WorkerPool):
         keys: list[Pair] = [(a, b) if a <= b else (b, a) for a, b in pairs]
         start = time.monotonic()
         with self._turn():
-            verdicts: dict[Pair, Verdict] = {key: self._cache[key] for key in keys if key in self._cache}
-            failed = {key: self._failed[key] for key in keys if key in self._failed}
-            verdicts |= {key: verdict for key, (verdict, after_s) in failed.items() if after_s >= limit_s}
+            kept = {key: self._cache[key] for key in keys if key in self._cache}
+            verdicts = {key: verdict for key, (verdict, up_to_s) in kept.items() if up_to_s >= limit_s}
             todo = [key for key in dict.fromkeys(keys) if key not in verdicts]
             for judged, (i, reply) in enumerate(self._answer(todo, deadline, limit_s), start=1):
                 pair = todo[i]
@@ -86,14 +83,12 @@ class MathVerifyPool(WorkerPool):
                 if "reason" in reply:
                     a, b = (text[:MAX_LOGGED_CHARS] for text in pair)
                     logger.warning("math-verify: %s on %r and %r: %s", reply["verdict"], a, b, reply["reason"])
-                    self._failed[pair] = (reply["verdict"], limit_s)
-                elif reply["verdict"] != "cut":
-                    self._cache[pair] = reply["verdict"]
+                if reply["verdict"] != "cut":
+                    self._cache[pair] = reply["verdict"], limit_s if "reason" in reply else float("inf")
                 if progress is not None:
                     progress(judged, len(todo))
-            for kept, most in ((self._cache, MAX_CACHED_PAIRS), (self._failed, MAX_FAILED_PAIRS)):
-                while len(kept) > most:
-                    del kept[next(iter(kept))]
+            while len(self._cache) > MAX_CACHED_PAIRS:
+                del self._cache[next(iter(self._cache))]
             self.votes += len(verdicts)
             self.seconds += time.monotonic() - start
         return [verdicts[key] for key in keys]

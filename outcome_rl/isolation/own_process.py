@@ -45,7 +45,7 @@ def in_own_process(answer: Callable[[Any], Mapping[str, Any]]) -> worker_process
         deadline = time.monotonic() + limit_s
         alarm_s = signal.getitimer(signal.ITIMER_REAL)[0]  # the worker's, which a fork does not inherit
         reader, writer = os.pipe()
-        worker, child = os.getpid(), os.fork()
+        child = os.fork()
         if child == 0:
             try:
                 os.setpgid(0, 0)
@@ -57,8 +57,7 @@ def in_own_process(answer: Callable[[Any], Mapping[str, Any]]) -> worker_process
                 nothing = os.open(os.devnull, os.O_WRONLY)
                 for fd in (1, 2):  # a program may write commands to the terminal, or without end
                     os.dup2(nothing, fd)
-                if os.getppid() == worker:
-                    _answer_once(answer, task, writer)
+                worker_process.write_line(writer, answer(task))
             finally:
                 os._exit(0)
         os.close(writer)
@@ -71,13 +70,6 @@ def in_own_process(answer: Callable[[Any], Mapping[str, Any]]) -> worker_process
             os.close(reader)
 
     return reply
-
-
-def _answer_once(answer: Callable[[Any], Mapping[str, Any]], task: Any, writer: int) -> None:
-    worker = os.getpid()
-    reply = answer(task)
-    if os.getpid() == worker:  # not a fork that came back from the task
-        worker_process.write_line(writer, reply)
 
 
 def _reply_of(child: int, reader: int, deadline: float) -> Mapping[str, Any]:

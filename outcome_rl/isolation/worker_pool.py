@@ -10,7 +10,6 @@ later task goes to a new worker, because an earlier one may have caused the fail
 import itertools
 import json
 import os
-import selectors
 import signal
 import subprocess
 import sys
@@ -20,6 +19,7 @@ import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from multiprocessing import connection
 from typing import Any, Self
 
 from outcome_rl.isolation.fork_locks import lock_of
@@ -165,15 +165,11 @@ class _Worker:
     """
 
     def __init__(self, command: list[str]) -> None:
-        if not command[0]:
-            raise RuntimeError("workers do not start: sys.executable is empty; set it to the path of Python")
         try:
             self.process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=None if _has_stderr() else subprocess.DEVNULL,
-                bufsize=0,
                 start_new_session=True,  # Ctrl-C must reach only the caller
                 env=_environment(),
             )
@@ -184,7 +180,7 @@ class _Worker:
         self.stdin, self.stdout = self.process.stdin, self.process.stdout
         self.ready = self.replied = False  # to the request to start, and to a task
         self.task: int | None = None  # index of the task that it is doing
-        self._id = 0  # number of that task among all that this worker got
+        self._id = 0  # number of that task; 0 is the request to start
         self.deadline = time.monotonic() + START_TIMEOUT_S
         self._buffer = b""
 
@@ -192,10 +188,9 @@ class _Worker:
         """Send a task; return False if the process has died."""
         self._id = next(_IDS)
         message = json.dumps({"id": self._id, "task": task, "limit_s": limit_s})
-        rest = memoryview(message.encode() + b"\n")
         try:
-            while rest:  # a signal handler ends a write in part
-                rest = rest[self.stdin.write(rest) :]
+            self.stdin.write(message.encode() + b"\n")
+            self.stdin.flush()
         except BrokenPipeError:
             return False
         self.task, self.deadline = index, time.monotonic() + limit_s + grace_s
@@ -203,7 +198,7 @@ class _Worker:
 
     def receive(self) -> dict[str, Any] | None:
         """Read available bytes and return the reply, or None if its line is not complete."""
-        chunk = self.stdout.read(1 << 16)
+        chunk = os.read(self.stdout.fileno(), 1 << 16)
         if not chunk:
             return {"verdict": "error", "reason": f"the worker ended with status {self.process.wait()}"}
         self._buffer += chunk
@@ -213,26 +208,20 @@ class _Worker:
         if not end:
             return None
         self._buffer = b""
-        try:
+        with suppress(ValueError, RecursionError):
             reply = json.loads(line)
-        except (ValueError, RecursionError):
-            reply = None
-        if not self.ready and isinstance(reply, dict) and not rest:
-            if reply == {"ready": True}:
-                return {"ready": True}
-            if "failed" in reply:
-                return {"verdict": "error", "reason": f"the worker raised {str(reply['failed'])[:500]}"}
-        if self.task is None or rest or not isinstance(reply, dict) or reply.pop("id", None) != self._id:
-            return {"verdict": "error", "reason": "the worker wrote something other than the reply to its task"}
-        return reply
+            if not rest and isinstance(reply, dict) and reply.pop("id", None) == self._id:
+                return reply
+        return {"verdict": "error", "reason": "the worker wrote something other than the reply to its task"}
 
     def kill(self) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)  # processes that the task started, too
         self.process.kill()
         self.process.wait()
-        self.stdin.close()
-        self.stdout.close()
+        for pipe in (self.stdin, self.stdout):
+            with suppress(BrokenPipeError):  # what is left of a task
+                pipe.close()
 
 
 _IDS = itertools.count(1)
@@ -240,15 +229,11 @@ _IDS = itertools.count(1)
 
 def _replies(pool: list[_Worker]) -> list[tuple[_Worker, dict[str, Any]]]:
     """Wait for the next replies; a worker past its deadline gets a timeout reply."""
-    replies = []
-    with selectors.DefaultSelector() as selector:
-        for worker in pool:
-            selector.register(worker.stdout, selectors.EVENT_READ, worker)
-        first_deadline = min(worker.deadline for worker in pool)
-        wait_s = None if first_deadline == float("inf") else max(0.0, first_deadline - time.monotonic())
-        for event, _ in selector.select(wait_s):
-            if reply := event.data.receive():
-                replies.append((event.data, reply))
+    first_deadline = min(worker.deadline for worker in pool)
+    wait_s = None if first_deadline == float("inf") else max(0.0, first_deadline - time.monotonic())
+    ready = connection.wait([worker.stdout.fileno() for worker in pool], wait_s)
+    received = [(worker, worker.receive()) for worker in pool if worker.stdout.fileno() in ready]
+    replies = [(worker, reply) for worker, reply in received if reply]
     now = time.monotonic()
     replied = [worker for worker, _ in replies]
     for worker in pool:
@@ -270,19 +255,7 @@ def _environment() -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if name in _INHERITED or name.startswith("LC_")}
     # Results of sympy may depend on the order of sets; threads would need address space for nothing.
     fixed = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    paths = [os.fspath(path) for path in sys.path if isinstance(path, str | os.PathLike)]
-    with suppress(FileNotFoundError):  # in a deleted folder, where relative paths name nothing
-        paths = [os.path.abspath(path) for path in paths if path]
-    # Python does not start there with a relative path, such as the mark of an editable installation.
-    return inherited | fixed | {"PYTHONPATH": os.pathsep.join(path for path in paths if os.path.isabs(path))}
-
-
-def _has_stderr() -> bool:
-    try:
-        os.fstat(2)
-    except OSError:
-        return False
-    return True
+    return inherited | fixed | {"PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in sys.path if path)}
 
 
 _INHERITED = frozenset(

@@ -50,26 +50,20 @@ def serve(memory_mib: int, alarm_s: float, load: Callable[[], Handler]) -> None:
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), sys.stdin.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    worker, parent = os.getpid(), os.getppid()
+    parent = os.getppid()
     try:
-        try:
-            answer = load()
-        except BaseException as error:
-            if os.getpid() == worker:
-                write_line(replies, {"failed": f"{type(error).__name__}: {error}"[:300]})
-            raise
-        write_line(replies, {"ready": True})
-        for line in _lines(tasks, parent):
-            message = json.loads(line)
-            signal.setitimer(signal.ITIMER_REAL, alarm_s)
-            reply = answer(message["task"], message["limit_s"])
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            if os.getpid() != worker:
-                break
-            write_line(replies, {**reply, "id": message["id"]})
-    finally:
-        if os.getpid() != worker:  # a process that a task forked must not answer too
-            os._exit(1)
+        answer = load()
+    except BaseException as error:
+        reason = f"the worker raised {type(error).__name__}: {error}"[:300]
+        write_line(replies, {"id": 0, "verdict": "error", "reason": reason})
+        raise
+    write_line(replies, {"id": 0, "ready": True})
+    for line in _lines(tasks, parent):
+        message = json.loads(line)
+        signal.setitimer(signal.ITIMER_REAL, alarm_s)
+        reply = answer(message["task"], message["limit_s"])
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        write_line(replies, {**reply, "id": message["id"]})
 
 
 def write_line(fd: int, value: Any) -> None:

@@ -28,7 +28,7 @@ def fake_worker(tmp_path: Path, body: str) -> list[str]:
     script = tmp_path / "worker.py"
     script.write_text(
         "import json, os, sys, time\n"
-        "print(json.dumps({'ready': True}), flush=True)\n"
+        "print(json.dumps({'id': 0, 'ready': True}), flush=True)\n"
         "for line in sys.stdin:\n"
         "    message = json.loads(line)\n"
         "    number, (a, b) = message['id'], message['task']\n" + textwrap.indent(textwrap.dedent(body), "    ")
