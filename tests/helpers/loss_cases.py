@@ -24,6 +24,17 @@ BACKENDS = [
     # NumPy interprets.
     pytest.param("triton", marks=[needs_triton, pytest.mark.filterwarnings("ignore:.*encountered:RuntimeWarning")]),
 ]
+GPU = "cuda" if torch.cuda.is_available() else "cpu"  # where Triton's kernels run
+_NO_GPU = triton_obstacle(torch.device(GPU))
+ON_GPU = pytest.param(
+    "triton",
+    marks=[
+        pytest.mark.gpu,
+        pytest.mark.skipif(_NO_GPU is not None, reason=f"Triton: {_NO_GPU}"),
+        # NumPy, which interprets, warns where a GPU silently overflows to the wanted infinity.
+        pytest.mark.filterwarnings("ignore:(.*encountered|All-NaN).*:RuntimeWarning"),
+    ],
+)
 TABLES = [BACKENDS[0], BACKENDS[2]]  # the count table has no native one
 
 B, T, H, V = 4, 6, 16, 211  # V is prime: no block size divides it

@@ -25,8 +25,7 @@ The losses are the operators `torch.ops.outcome_rl.linear_policy_loss`, `policy_
 with so many arguments takes as long as a small batch.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -37,7 +36,7 @@ from outcome_rl_kernels.checks import is_traced, refuse_second_derivatives
 from outcome_rl_kernels.loss.aggregate import is_default, token_loss, total
 from outcome_rl_kernels.loss.chunked_head import HeadGradients, LogitChunks, empty_gradients, rows_of_mask, spread
 from outcome_rl_kernels.loss.inputs import check_labels
-from outcome_rl_kernels.loss.operands import SCHEMA, batch_of, flat, operator_types, schema_of
+from outcome_rl_kernels.loss.operands import SCHEMA, batch_of, flat, operator_types, recorded, schema_of
 from outcome_rl_kernels.loss.rows.api import RowKernels, RowStatistics, row_kernels
 from outcome_rl_kernels.loss.rows.divergence import DivergenceRows
 from outcome_rl_kernels.loss.sampled.api import SampledGradients, Sampling
@@ -371,21 +370,12 @@ def _terms(statistics: RowStatistics, batch: TokenBatch, *, wants_grad: bool) ->
     if not wants_grad:
         return _Terms(statistics, token_loss(logps_R, entropies_R, batch) * batch.weights, None, None)
     leaves = logps_R.detach().requires_grad_(), entropies_R.detach().requires_grad_()
-    with _autograd():
+    with recorded():
         losses_R = token_loss(*leaves, batch)
         logp_grads_R, entropy_grads_R = torch.autograd.grad(losses_R, leaves, batch.weights, allow_unused=True)
     if logp_grads_R is None:
         logp_grads_R = torch.zeros_like(logps_R)
     return _Terms(statistics, losses_R.detach() * batch.weights, logp_grads_R, entropy_grads_R)
-
-
-@contextmanager
-def _autograd() -> Iterator[None]:
-    """Record a graph for autograd, even inside an operator, where PyTorch disables it."""
-    include, exclude = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
-    exclude = exclude.remove(torch._C.DispatchKey.AutogradFunctionality)
-    with torch._C._ForceDispatchKeyGuard(include, exclude), torch.enable_grad():
-        yield
 
 
 def _sum(columns_3R: Tensor, active: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -271,17 +271,17 @@ def denominator(tokens_S: Tensor, loss_agg: LossAggregation, horizon: float | Te
     return sequences * horizon if loss_agg == "seq-mean-token-sum-norm" else sequences
 
 
-def check_labels(labels_N: Tensor, active_N: Tensor | None, vocabulary: int, name: str = "labels") -> None:
-    """Refuse labels of active tokens outside [0, V); on the CPU only, because looking at a GPU would synchronise."""
-    if not is_readable(labels_N):
+def check_labels(tokens_N: Tensor, active_N: Tensor | None, vocabulary: int) -> None:
+    """Refuse labels (N,) or ids (N, K) of active tokens outside [0, V); on the CPU only, where that is no wait."""
+    if not is_readable(tokens_N):
         return
-    bad_N = (labels_N < 0) | (labels_N >= vocabulary)
+    name, bad = "labels" if tokens_N.dim() == 1 else "ids", (tokens_N < 0) | (tokens_N >= vocabulary)
     if active_N is not None:
-        bad_N &= active_N
-    if bad_N.any():
-        position = int(bad_N.nonzero()[0])
+        bad &= active_N if tokens_N.dim() == 1 else active_N[:, None]
+    if bad.any():
+        position = int(bad.nonzero()[0, 0])
         raise ValueError(
-            f"{name} of active tokens must lie in [0, {vocabulary}); got {int(labels_N[position])} at flat position "
+            f"{name} of active tokens must lie in [0, {vocabulary}); got {int(tokens_N[bad][0])} at flat position "
             f"{position}. Tokens to be ignored need mask = False"
         )
 

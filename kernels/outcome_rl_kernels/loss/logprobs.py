@@ -14,7 +14,7 @@ from torch import Tensor
 from outcome_rl_kernels.backends import Backend, Impl, choose
 from outcome_rl_kernels.checks import FLOATS, as_mask, check_tensor, is_traced, refuse_second_derivatives, shape_text
 from outcome_rl_kernels.loss.chunked_head import HeadGradients, LogitChunks, empty_gradients, rows_of_mask, spread
-from outcome_rl_kernels.loss.given_ids import logprobs_of_ids
+from outcome_rl_kernels.loss.given_ids import values_of_ids, write_gradients_of_ids
 from outcome_rl_kernels.loss.inputs import check_head, check_labels, check_workspace, savable
 from outcome_rl_kernels.loss.reference import capped, head_logits, reference_logprobs
 from outcome_rl_kernels.loss.support.api import check_support, kept_logits_of_head, support_logprobs
@@ -51,8 +51,7 @@ def linear_logprobs(
         labels: (B, T) or (N,) int64 in [0, V); any value where `mask` is False. None with `ids`.
         ids: (B, T, K) or (N, K) int64, such as a teacher's K most likely tokens: `logps` then has K + 1 columns, the
             log-probabilities of these tokens, normalised over the whole vocabulary, and of all other tokens together.
-            An id that occurs twice counts once among the others. Not together with `support`. It
-            takes more memory than a label: a float32 copy of a chunk's logits, and two gradients.
+            An id that occurs twice counts once among the others. Not together with `support`.
         bias: (V,) or None.
         support: the tokens that the sampler kept, as for `linear_policy_loss`; the softmax is then over them only.
         vocab_group: ranks among which the vocabulary is sharded, as for `linear_policy_loss`.
@@ -81,24 +80,19 @@ def linear_logprobs(
     labels = savable(check_tensor("labels", labels if given is None else given[..., 0], (torch.int64,), hidden.device))
     head = check_head(hidden, weight, bias, labels)
     check_workspace(workspace_bytes)
-    labels_N, mask_N = labels.reshape(-1), None
-    if mask is not None:
-        mask_N = savable(as_mask("mask", mask, "labels", labels)).reshape(-1)
+    tokens_N = labels.reshape(-1) if given is None else given.reshape(-1, given.shape[-1])
+    mask_N = None if mask is None else savable(as_mask("mask", mask, "labels", labels)).reshape(-1)
     if support is not None:
-        support = check_support(support, labels_N, mask_N, weight.shape[0])
+        support = check_support(support, tokens_N, mask_N, weight.shape[0])
     chosen, _ = choose("linear_logprobs", impl, hidden.device, head.hidden.dtype)
     shard = vocab_shard(vocab_group, head.weight, support, chosen)
-    if given is not None:
-        ids_NK = given.reshape(-1, given.shape[-1])
-        active_NK = None if mask_N is None else mask_N[:, None].expand(ids_NK.shape).reshape(-1)
-        check_labels(ids_NK.reshape(-1), active_NK, shard.vocabulary, "ids")
-        values = logprobs_of_ids(head, ids_NK, mask_N, settings, workspace_bytes, fp32_logits, chosen, shard)
-    elif chosen == "reference" or support is not None:
-        values = unchunked_logprobs(head, labels_N, mask_N, support, temperature, softcap, fp32_logits, chosen)
+    if chosen == "reference" or support is not None:
+        values = unchunked_logprobs(head, tokens_N, mask_N, support, temperature, softcap, fp32_logits, chosen)
     else:
-        options = _Options(temperature, softcap, workspace_bytes, fp32_logits, chosen)
-        values_2N = _LinearLogprobs.apply(*head, mask_N, labels_N, options, shard)  # type: ignore[no-untyped-call]
-        values = values_2N[0], values_2N[1]  # not unbound, whose results must not be changed in place
+        options = _Options(settings.temperature, settings.softcap, workspace_bytes, fp32_logits, chosen)
+        values_XN = _LinearLogprobs.apply(*head, mask_N, tokens_N, options, shard)  # type: ignore[no-untyped-call]
+        # Not unbound, whose results must not be changed in place.
+        values = values_XN[0] if given is None else values_XN[:-1].t(), values_XN[-1]
     dtype = torch.promote_types(head.hidden.dtype, torch.float32)
     logps, entropies = (value.to(dtype).reshape(*labels.shape, *value.shape[1:]) for value in values)
     return logps, entropies if return_entropy else None
@@ -117,7 +111,7 @@ def _check_ids(ids: Tensor, labels: Tensor | None, hidden: Tensor, support: obje
 
 def unchunked_logprobs(
     head: Head,
-    labels_N: Tensor,
+    tokens_N: Tensor,
     active_N: Tensor | None,
     support: Support | None,
     temperature: float,
@@ -127,13 +121,13 @@ def unchunked_logprobs(
 ) -> tuple[Tensor, Tensor]:
     """Return log-probabilities and entropies by the reference or over a support, 0 on inactive tokens."""
     if support is not None and impl != "reference":
-        return support_logprobs(head, labels_N, active_N, support, temperature, softcap, impl)
+        return support_logprobs(head, tokens_N, active_N, support, temperature, softcap, impl)
 
     def logits_of(rows_R: Tensor) -> Tensor:
         logits_RV = capped(head_logits(head, rows_R, fp32_logits=fp32_logits), softcap)
-        return logits_RV if support is None else kept_logits_of_head(logits_RV, support, labels_N, rows_R)
+        return logits_RV if support is None else kept_logits_of_head(logits_RV, support, tokens_N, rows_R)
 
-    return reference_logprobs(logits_of, labels_N, active_N, len(head.weight), temperature)
+    return reference_logprobs(logits_of, tokens_N, active_N, len(head.weight), temperature)
 
 
 class _Options(NamedTuple):
@@ -145,7 +139,7 @@ class _Options(NamedTuple):
 
 
 class _LinearLogprobs(torch.autograd.Function):
-    """Log-probabilities and entropies, (2, N); eager code runs the bodies of the operators directly."""
+    """Log-probabilities and entropies, (2, N), or (K + 2, N) of ids; eager code runs the operators' bodies directly."""
 
     @staticmethod
     def forward(
@@ -154,61 +148,58 @@ class _LinearLogprobs(torch.autograd.Function):
         weight: Tensor,
         bias: Tensor | None,
         mask_N: Tensor | None,
-        labels_N: Tensor,
+        tokens_N: Tensor,
         options: _Options,
         shard: VocabShard,
     ) -> Tensor:
-        ctx.save_for_backward(hidden_NH, weight, bias, mask_N, labels_N)
+        ctx.save_for_backward(hidden_NH, weight, bias, mask_N, tokens_N)
         ctx.options, ctx.shard = options, shard
         if is_traced(hidden_NH) and shard.group is None:
-            values_2N: Tensor = torch.ops.outcome_rl.linear_logprobs(
-                hidden_NH, weight, bias, mask_N, labels_N, *options
+            values_XN: Tensor = torch.ops.outcome_rl.linear_logprobs(
+                hidden_NH, weight, bias, mask_N, tokens_N, *options
             )
-            return values_2N
-        return _values(Head(hidden_NH, weight, bias), mask_N, labels_N, options, shard)
+            return values_XN
+        return _values(Head(hidden_NH, weight, bias), mask_N, tokens_N, options, shard)
 
     @staticmethod
-    def backward(ctx: Any, grads_2N: Tensor) -> tuple[Tensor | None, ...]:
-        refuse_second_derivatives(grads_2N, "linear_logprobs")
-        *head, mask_N, labels_N = ctx.saved_tensors
+    def backward(ctx: Any, grads_XN: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_second_derivatives(grads_XN, "linear_logprobs")
+        *head, mask_N, tokens_N = ctx.saved_tensors
         wants = wants_of(ctx)
-        if is_traced(grads_2N) and ctx.shard.group is None:
-            columns = grads_2N, *head, mask_N, labels_N
+        if is_traced(grads_XN) and ctx.shard.group is None:
+            columns = grads_XN, *head, mask_N, tokens_N
             grads = torch.ops.outcome_rl.linear_logprobs_backward(*columns, *ctx.options, wants)
         else:
-            grads = _gradients(grads_2N, Head(*head), mask_N, labels_N, ctx.options, ctx.shard, wants)
+            grads = _gradients(grads_XN, Head(*head), mask_N, tokens_N, ctx.options, ctx.shard, wants)
         return *(grad if wanted else None for grad, wanted in zip(grads, wants, strict=True)), *[None] * 4
 
 
-def _values(head: Head, mask_N: Tensor | None, labels_N: Tensor, options: _Options, shard: VocabShard) -> Tensor:
-    check_labels(labels_N, mask_N, shard.vocabulary)
-    rows_R = rows_of_mask(mask_N)
-    hidden_RH, labels_R = head.hidden.contiguous(), labels_N
-    if rows_R is not None:
-        hidden_RH, labels_R = head.hidden[rows_R], labels_N[rows_R]
-    values_2R = hidden_RH.new_empty(2, len(labels_R), dtype=torch.float32)
+def _values(head: Head, mask_N: Tensor | None, tokens_N: Tensor, options: _Options, shard: VocabShard) -> Tensor:
+    check_labels(tokens_N, mask_N, shard.vocabulary)
+    head, tokens_R, rows_R = _computed(head, mask_N, tokens_N)
+    values_XR = tokens_R.new_empty(_columns(tokens_R), len(tokens_R), dtype=torch.float32)
     kernels = kernels_of(options.impl, shard)
-    for rows, logits_CV in _chunks(head._replace(hidden=hidden_RH), options, shard, Wants(False, False, False)):
-        chunk = LogitRows(logits_CV, labels_R[rows], options.temperature)
+    for rows, logits_CV in _chunks(head, options, shard, Wants(False, False, False)):
+        chunk = LogitRows(logits_CV, _labels(tokens_R)[rows], options.temperature)
+        if tokens_R.dim() > 1:
+            values_XR[:, rows] = values_of_ids(chunk, tokens_R[rows], kernels, shard).float()
+            continue
         statistics = kernels.row_statistics(chunk)
-        values_2R[0, rows], values_2R[1, rows] = statistics.logps_R, statistics.entropies_R
-    return spread(values_2R, rows_R, len(labels_N), dim=1)
+        values_XR[0, rows], values_XR[1, rows] = statistics.logps_R, statistics.entropies_R
+    return spread(values_XR, rows_R, len(tokens_N), dim=1)
 
 
 def _gradients(
-    grads_2N: Tensor,
+    grads_XN: Tensor,
     head: Head,
     mask_N: Tensor | None,
-    labels_N: Tensor,
+    tokens_N: Tensor,
     options: _Options,
     shard: VocabShard,
     wants: Wants,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    rows_R = rows_of_mask(mask_N)
-    hidden_RH, labels_R, grads_2R = head.hidden.contiguous(), labels_N, grads_2N
-    if rows_R is not None:
-        hidden_RH, labels_R, grads_2R = head.hidden[rows_R], labels_N[rows_R], grads_2N[:, rows_R]
-    head = head._replace(hidden=hidden_RH)
+    head, tokens_R, rows_R = _computed(head, mask_N, tokens_N)
+    grads_XR = grads_XN if rows_R is None else grads_XN[:, rows_R]
     kernels = kernels_of(options.impl, shard)
 
     def over_chunks() -> HeadGradients:
@@ -216,16 +207,36 @@ def _gradients(
         chunks = _chunks(head, options, shard, wants)
         gradients = HeadGradients(head, wants, len(chunks))
         for rows, logits_CV in chunks:
-            grad_CV, chunk = chunks.gradients_of(logits_CV), LogitRows(logits_CV, labels_R[rows], options.temperature)
-            logp_grads_C, entropy_grads_C = grads_2R[:, rows]
-            kernels.row_gradients(chunk, kernels.row_statistics(chunk), logp_grads_C, entropy_grads_C, grad_CV)
+            chunk, grads_XC = LogitRows(logits_CV, _labels(tokens_R)[rows], options.temperature), grads_XR[:, rows]
+            grad_CV = chunks.gradients_of(logits_CV)
+            if tokens_R.dim() > 1:
+                write_gradients_of_ids(chunk, tokens_R[rows], grads_XC, grad_CV, kernels, shard)
+            else:
+                kernels.row_gradients(chunk, kernels.row_statistics(chunk), grads_XC[0], grads_XC[1], grad_CV)
             gradients.add(rows, chunks.before_cap_(grad_CV, logits_CV))
         return gradients
 
     hidden_grad, weight_grad, bias_grad = over_chunks().results()
     if wants.hidden:
-        hidden_grad = spread(shard.summed(hidden_grad), rows_R, len(labels_N), dim=0)
+        hidden_grad = spread(shard.summed(hidden_grad), rows_R, len(tokens_N), dim=0)
     return hidden_grad, weight_grad, bias_grad
+
+
+def _computed(head: Head, mask_N: Tensor | None, tokens_N: Tensor) -> tuple[Head, Tensor, Tensor | None]:
+    """Return the hidden states and tokens that the mask holds, and their indices, None for all."""
+    rows_R = rows_of_mask(mask_N)
+    if rows_R is None:
+        return head._replace(hidden=head.hidden.contiguous()), tokens_N, None
+    return head._replace(hidden=head.hidden[rows_R]), tokens_N[rows_R], rows_R
+
+
+def _labels(tokens_N: Tensor) -> Tensor:
+    """Return labels, or the first of several ids."""
+    return tokens_N if tokens_N.dim() == 1 else tokens_N[:, 0]
+
+
+def _columns(tokens_N: Tensor) -> int:
+    return 2 if tokens_N.dim() == 1 else tokens_N.shape[1] + 2
 
 
 def _chunks(head: Head, options: _Options, shard: VocabShard, wants: Wants) -> LogitChunks:
@@ -242,7 +253,7 @@ def _chunks(head: Head, options: _Options, shard: VocabShard, wants: Wants) -> L
 # --- torch.library
 
 _ARGUMENTS = (
-    "Tensor hidden, Tensor weight, Tensor? bias, Tensor? mask, Tensor labels, float temperature, float? softcap, "
+    "Tensor hidden, Tensor weight, Tensor? bias, Tensor? mask, Tensor tokens, float temperature, float? softcap, "
     "SymInt? workspace_bytes, bool fp32_logits, str impl"
 )
 
@@ -252,13 +263,14 @@ _TAGS = (torch.Tag.cudagraph_unsafe,)  # with a mask they wait for the number of
 
 @torch.library.custom_op("outcome_rl::linear_logprobs", mutates_args=(), schema=f"({_ARGUMENTS}) -> Tensor", tags=_TAGS)
 def _forward(hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, *arguments: Any) -> Tensor:
-    mask_N, labels_N, *options = arguments
-    return _values(Head(hidden_NH, weight, bias), mask_N, labels_N, _Options(*options), whole_head(weight))
+    mask_N, tokens_N, *options = arguments
+    return _values(Head(hidden_NH, weight, bias), mask_N, tokens_N, _Options(*options), whole_head(weight))
 
 
 @_forward.register_fake
-def _(hidden_NH: Tensor, *arguments: Any) -> Tensor:
-    return hidden_NH.new_empty(2, hidden_NH.shape[0], dtype=torch.float32)  # len() would fix the length
+def _(hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, *arguments: Any) -> Tensor:
+    tokens_N = arguments[1]  # len() would fix the length
+    return hidden_NH.new_empty(_columns(tokens_N), tokens_N.shape[0], dtype=torch.float32)
 
 
 @torch.library.custom_op(
@@ -268,14 +280,14 @@ def _(hidden_NH: Tensor, *arguments: Any) -> Tensor:
     tags=_TAGS,
 )
 def _backward(
-    grads_2N: Tensor, hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, *arguments: Any
+    grads_XN: Tensor, hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, *arguments: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
-    mask_N, labels_N, *options, wants = arguments
+    mask_N, tokens_N, *options, wants = arguments
     head = Head(hidden_NH, weight, bias)
-    return _gradients(grads_2N, head, mask_N, labels_N, _Options(*options), whole_head(weight), Wants(*wants))
+    return _gradients(grads_XN, head, mask_N, tokens_N, _Options(*options), whole_head(weight), Wants(*wants))
 
 
 @_backward.register_fake
-def _(grads_2N: Tensor, hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, *arguments: Any) -> tuple[Tensor, ...]:
+def _(grads_XN: Tensor, hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, *arguments: Any) -> tuple[Tensor, ...]:
     *_, wants = arguments
     return empty_gradients(Head(hidden_NH, weight, bias), Wants(*wants))

@@ -1,8 +1,10 @@
-"""The arguments of an operator, which takes tensors, numbers and strings only: from a batch of tokens, and back."""
+"""The arguments of an operator, which takes tensors, numbers and strings only, and autograd inside of one."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, get_type_hints
 
+import torch
 from torch import Tensor
 
 from outcome_rl_kernels.loss.types import SETTINGS, LossInputs, LossSettings, Sequences, TokenBatch
@@ -67,3 +69,12 @@ def batch_of(*arguments: Any) -> TokenBatch:
         **{name: given[name] for name in LossInputs._fields if name in _COLUMNS},
     )
     return TokenBatch(inputs, **{name: given[name] for name in TokenBatch._fields if name in _COLUMNS})
+
+
+@contextmanager
+def recorded() -> Iterator[None]:
+    """Record a graph for autograd, even inside an operator, where PyTorch disables it."""
+    include, exclude = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
+    exclude = exclude.remove(torch._C.DispatchKey.AutogradFunctionality)
+    with torch._C._ForceDispatchKeyGuard(include, exclude), torch.enable_grad():
+        yield

@@ -50,28 +50,37 @@ def entropies_of(log_probs_NV: Tensor) -> Tensor:
     return -(log_probs_NV.exp() * log_probs_NV.masked_fill(log_probs_NV.isneginf(), 0.0)).sum(dim=-1)
 
 
-def logps_and_entropies(logits_NV: Tensor, labels_N: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Return the log-probability of each label and the entropy of each row, of `softmax(logits / temperature)`."""
+def logps_and_entropies(logits_NV: Tensor, tokens_N: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Return the log-probability of each label and the entropy of each row, of `softmax(logits / temperature)`.
+
+    With ids (N, K) in place of labels, the first are (N, K + 1): those of the ids, and of all other tokens together.
+    """
     log_probs_NV = log_probabilities(logits_NV, temperature)
-    return log_probs_NV.gather(1, labels_N[:, None])[:, 0], entropies_of(log_probs_NV)
+    entropies_N = entropies_of(log_probs_NV)
+    if tokens_N.dim() == 1:
+        return log_probs_NV.gather(1, tokens_N[:, None])[:, 0], entropies_N
+    # Not the logarithm of what the ids leave of 1, which is nothing but rounding where they hold all but 1e-8.
+    rest_N1 = log_probs_NV.scatter(1, tokens_N, -torch.inf).logsumexp(dim=1, keepdim=True)
+    return torch.cat([log_probs_NV.gather(1, tokens_N), rest_N1], dim=1), entropies_N
 
 
 def reference_logprobs(
     logits_of: Callable[[Tensor], Tensor],
-    labels_N: Tensor,
+    tokens_N: Tensor,
     active_N: Tensor | None,
     vocabulary: int,
     temperature: float,
 ) -> tuple[Tensor, Tensor]:
-    """Return log-probabilities and entropies, (N,), 0 on inactive tokens.
+    """Return `logps_and_entropies`, 0 on inactive tokens.
 
     Args:
         logits_of: from indices (R,) of the active tokens to their logits (R, V).
     """
-    check_labels(labels_N, active_N, vocabulary)
-    rows_R = (torch.ones_like(labels_N) if active_N is None else active_N).nonzero()[:, 0]
-    values_R = logps_and_entropies(logits_of(rows_R), labels_N[rows_R], temperature)
-    logps_N, entropies_N = (value_R.new_zeros(len(labels_N)).index_put((rows_R,), value_R) for value_R in values_R)
+    check_labels(tokens_N, active_N, vocabulary)
+    total = tokens_N.shape[0]
+    rows_R = (tokens_N.new_ones(total) if active_N is None else active_N).nonzero()[:, 0]
+    values_R = logps_and_entropies(logits_of(rows_R), tokens_N[rows_R], temperature)
+    logps_N, entropies_N = (one.new_zeros(total, *one.shape[1:]).index_put((rows_R,), one) for one in values_R)
     return logps_N, entropies_N
 
 

@@ -6,18 +6,24 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loss_cases import AGGREGATIONS, BACKENDS, FLOOR, ROWS, WANTS, B, V, make_case, needs_native, rows_argument
+from loss_cases import (
+    AGGREGATIONS,
+    BACKENDS,
+    FLOOR,
+    GPU,
+    ON_GPU,
+    ROWS,
+    WANTS,
+    B,
+    V,
+    make_case,
+    needs_native,
+    rows_argument,
+)
 from torch import Tensor
 
 from outcome_rl_kernels import linear_divergence
-from outcome_rl_kernels.backends import triton_obstacle
 
-_OBSTACLE = triton_obstacle(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-TRITON = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(_OBSTACLE is not None, reason=f"Triton: {_OBSTACLE}"),
-    pytest.mark.filterwarnings("ignore:.*encountered:RuntimeWarning"),  # NumPy interprets without a GPU
-]
 KINDS = ("reverse_kl", "forward_kl", "jsd")
 WIDTH = 24  # of the teacher's hidden states
 OPTIONS = st.fixed_dictionaries(
@@ -79,7 +85,7 @@ def check(
     options = {name: value for name, value in options.items() if forbidden == "none" or "softcap" not in name}
     case = make_case(seed, dtype, {}, **drawn)
     given_teacher = make_teacher(case, teacher, forbidden, options["kind"], seed)
-    device = "cuda" if impl == "triton" and torch.cuda.is_available() else "cpu"
+    device = GPU if impl == "triton" else "cpu"
     case, given_teacher = case.moved(device), {name: value.to(device) for name, value in given_teacher.items()}
     g = torch.Generator().manual_seed(seed)
     options |= {"mask": case.inputs["mask"], "cu_seqlens": case.inputs.get("cu_seqlens")}
@@ -132,7 +138,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("impl", [BACKENDS[1], pytest.param("triton", marks=TRITON)])
+@pytest.mark.parametrize("impl", [BACKENDS[1], ON_GPU])
 def test_as_exact_as_plain_pytorch(impl: Any) -> None:
     @settings(max_examples=100 if impl == "native" else 12, deadline=None)
     @given(**CASES)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loss_cases import FLOOR, WANTS, H, V, assert_as_exact, make_case, needs_native
+from loss_cases import BACKENDS, FLOOR, GPU, ON_GPU, WANTS, H, V, assert_as_exact, make_case, needs_native
 from torch import Tensor
 
 from outcome_rl_kernels import linear_logprobs
@@ -31,50 +31,44 @@ def with_gradients(function: Any, operands: dict[str, Tensor], wants: set[str], 
     return (logps.detach(), entropies.detach()), {name: leaf.grad for name, leaf in leaves.items()}
 
 
-@needs_native
-@settings(max_examples=100, deadline=None)
-@given(
-    seed=st.integers(0, 1000),
-    dtype=st.sampled_from([torch.float32, torch.bfloat16]),
-    impl=st.sampled_from(["native", "reference"]),
-    K=st.sampled_from([1, 3, V - 1]),
-    numbers=st.fixed_dictionaries(
+CASES = {
+    "seed": st.integers(0, 1000),
+    "dtype": st.sampled_from([torch.float32, torch.bfloat16]),
+    "K": st.sampled_from([1, 3, V - 1]),
+    "twice": st.booleans(),
+    "numbers": st.fixed_dictionaries(
         {"temperature": st.sampled_from([1.0, 0.7]), "softcap": st.sampled_from([None, 12.0])}
     ),
-    absent=st.sets(st.just("bias")),
-    packed=st.booleans(),
-    wants=WANTS,
-    chunk_rows=st.sampled_from([None, 1, 4]),
-    fp32_logits=st.booleans(),
-)
-def test_as_exact_as_plain_pytorch(
-    seed: int,
-    dtype: torch.dtype,
-    impl: Any,
-    K: int,
-    numbers: Any,
-    wants: Any,
-    chunk_rows: Any,
-    fp32_logits: bool,
-    **drawn: Any,
-) -> None:
-    case = make_case(seed, dtype, {}, **drawn)
+    "absent": st.sets(st.just("bias")),
+    "packed": st.booleans(),
+    "wants": WANTS,
+    "chunk_rows": st.sampled_from([None, 1, 4]),
+    "fp32_logits": st.booleans(),
+}
+
+
+def check(
+    seed: int, dtype: torch.dtype, impl: str, K: int, twice: bool, numbers: Any, wants: Any, chunk_rows: Any,
+    fp32_logits: bool, **drawn: Any,
+) -> None:  # fmt: skip
+    case = make_case(seed, dtype, {}, **drawn).moved(GPU if impl == "triton" else "cpu")
     mask, g = case.inputs["mask"], torch.Generator().manual_seed(seed)
-    ids = torch.rand(*mask.shape, V, generator=g).argsort(dim=-1)[..., :K]
-    poisoned = ids.masked_fill(~mask[..., None], -7)
-    upstream = torch.randn(*mask.shape, K + 2, generator=g)
+    ids = torch.rand(*mask.shape, V, generator=g).argsort(dim=-1)[..., :K].to(mask.device)
+    ids[..., -1] = ids[..., 0] if twice else ids[..., -1]
+    upstream = torch.randn(*mask.shape, K + 2, generator=g).to(mask.device)
     workspace = None if chunk_rows is None else chunk_rows * V * (4 + dtype.itemsize)
 
-    def ours(options: Any) -> Any:
-        return lambda leaves: linear_logprobs(
-            **leaves, labels=None, ids=poisoned, mask=mask, return_entropy=True, **numbers, **options
-        )
+    def ours(**options: Any) -> Any:
+        given = {"ids": ids.masked_fill(~mask[..., None], -7), "mask": mask, "return_entropy": True}
+        return lambda leaves: linear_logprobs(**leaves, labels=None, **given, **numbers, **options)
 
     exact = {name: value.double() for name, value in case.operands.items()}
     values, truth = with_gradients(lambda leaves: expected(leaves, ids, mask, **numbers), exact, wants, upstream)
-    plain, eager = with_gradients(ours({"impl": "reference"}), case.operands, wants, upstream)
+    specified = with_gradients(ours(impl="reference"), exact, wants, upstream)
+    torch.testing.assert_close(specified, (values, truth), atol=1e-8, rtol=1e-6)
+    plain, eager = with_gradients(ours(impl="reference"), case.operands, wants, upstream)
     options = {"impl": impl, "workspace_bytes": workspace, "fp32_logits": fp32_logits}
-    found, got = with_gradients(ours(options), case.operands, wants, upstream)
+    found, got = with_gradients(ours(**options), case.operands, wants, upstream)
     assert_as_exact(got, eager, truth)
     for one, theirs, want in zip(found, plain, values, strict=True):
         assert not one[~mask].any()
@@ -82,7 +76,17 @@ def test_as_exact_as_plain_pytorch(
         assert far[0] <= 2 * far[1] + 16 * FLOOR
 
 
-@pytest.mark.parametrize("impl", ["reference", pytest.param("native", marks=needs_native)])
+@pytest.mark.parametrize("impl", [BACKENDS[1], ON_GPU])
+def test_as_exact_as_plain_pytorch(impl: Any) -> None:
+    @settings(max_examples=100 if impl == "native" else 12, deadline=None)
+    @given(**CASES)
+    def holds(**drawn: Any) -> None:
+        check(impl=impl, **drawn)
+
+    holds()
+
+
+@pytest.mark.parametrize("impl", BACKENDS[:2])
 def test_the_others_are_exact_where_they_are_rare(impl: Any) -> None:
     """1 less the ids' probabilities would be rounding alone."""
     weight = torch.tensor([[18.5], [0.0], [-1.0], [-40.0]])
@@ -98,7 +102,7 @@ def test_the_others_are_exact_where_they_are_rare(impl: Any) -> None:
     assert leaf.grad.item() == pytest.approx(double.grad.item(), rel=1e-6)
 
 
-@pytest.mark.parametrize("impl", ["reference", pytest.param("native", marks=needs_native)])
+@pytest.mark.parametrize("impl", BACKENDS[:2])
 def test_ids_of_the_whole_vocabulary_leave_nothing(impl: Any) -> None:
     hidden, weight = torch.randn(2, H).requires_grad_(), torch.randn(V, H)
     logps, _ = linear_logprobs(hidden, weight, None, ids=torch.arange(V).expand(2, V), impl=impl)
