@@ -21,7 +21,7 @@ PACKAGE = "outcome_rl_kernels"
 ROOT = Path(__file__).parents[1] / "kernels" / PACKAGE
 BACKENDS = ("cpu", "cuda")  # the variants torch-cpu and torch-cuda, whose files are the same
 EXPORTS = {
-    "loss.api": ("LinearPolicyLoss", "PolicyLoss", "linear_policy_loss", "loss_normalizer", "policy_loss"),
+    "loss.api": ("linear_policy_loss", "loss_normalizer", "policy_loss"),
     "loss.chunked_logprob": ("ChunkedLogProbFunction",),
     "loss.logprobs": ("linear_logprobs",),
     "loss.types": ("Support",),

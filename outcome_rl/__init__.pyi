@@ -26,9 +26,7 @@ from outcome_rl_kernels import DivergenceOutput as DivergenceOutput
 from outcome_rl_kernels import GroupAdvantages as GroupAdvantages
 from outcome_rl_kernels import GroupRule as GroupRule
 from outcome_rl_kernels import Groups as Groups
-from outcome_rl_kernels import LinearPolicyLoss as LinearPolicyLoss
 from outcome_rl_kernels import OutcomeCounts as OutcomeCounts
-from outcome_rl_kernels import PolicyLoss as PolicyLoss
 from outcome_rl_kernels import PolicyLossOutput as PolicyLossOutput
 from outcome_rl_kernels import Support as Support
 from outcome_rl_kernels import TokenLoss as TokenLoss

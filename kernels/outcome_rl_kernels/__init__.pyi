@@ -8,8 +8,6 @@ from outcome_rl_kernels.advantages.estimators import register_adv_estimator as r
 from outcome_rl_kernels.advantages.groups import Groups as Groups
 from outcome_rl_kernels.backends import implementations as implementations
 from outcome_rl_kernels.counts.api import OutcomeCounts as OutcomeCounts
-from outcome_rl_kernels.loss.api import LinearPolicyLoss as LinearPolicyLoss
-from outcome_rl_kernels.loss.api import PolicyLoss as PolicyLoss
 from outcome_rl_kernels.loss.api import PolicyLossOutput as PolicyLossOutput
 from outcome_rl_kernels.loss.api import linear_policy_loss as linear_policy_loss
 from outcome_rl_kernels.loss.api import loss_normalizer as loss_normalizer

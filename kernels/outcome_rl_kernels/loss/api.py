@@ -1,11 +1,10 @@
-"""The policy loss of group-based RL, from logits or straight from hidden states, as functions and as modules.
+"""The policy loss of group-based RL, from logits or straight from hidden states.
 
 Both compute log-probabilities, importance ratios, clipping, KL to a reference, answer masking and bonus-adjusted
 advantages, and reduce to a scalar; `aggregate` and `losses` have the formulas.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, Unpack
+from typing import NamedTuple, Unpack
 
 import torch
 from torch import Tensor
@@ -24,7 +23,6 @@ from outcome_rl_kernels.loss.inputs import (
     token_batch,
 )
 from outcome_rl_kernels.loss.logprobs import unchunked_logprobs
-from outcome_rl_kernels.loss.losses import check_settings
 from outcome_rl_kernels.loss.reference import capped, loss_of_logprobs, reference_logprobs
 from outcome_rl_kernels.loss.sampled.api import sampled_metrics
 from outcome_rl_kernels.loss.support.api import check_support
@@ -37,7 +35,6 @@ from outcome_rl_kernels.loss.types import (
     TokenBatch,
 )
 from outcome_rl_kernels.loss.vocab_parallel import vocab_shard
-from outcome_rl_kernels.settings import values_of
 
 
 class PolicyLossOutput(NamedTuple):
@@ -316,52 +313,3 @@ def loss_normalizer(
     if answer_mask is not None and settings.answer_mask_mode == "all":
         mask = mask & ~as_mask("answer_mask", answer_mask, "mask", mask)
     return denominator(mask.sum(dim=1), settings.loss_agg, mask.shape[1] if horizon is None else horizon)
-
-
-class PolicyLoss(torch.nn.Module):
-    """`policy_loss` with fixed options.
-
-    Args:
-        options: `inplace` and `impl`, and `temperature`, `beta`, `epsilon_low` and the other settings of `policy_loss`.
-
-    Raises:
-        TypeError, ValueError: an option is unknown, or has the wrong type or range.
-    """
-
-    loss: Callable[..., PolicyLossOutput] = staticmethod(policy_loss)
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__()
-        of_call = (self.loss.__kwdefaults__ or {}).keys() - {"bias", "support"}
-        self.options = {name: value for name, value in options.items() if name in of_call}
-        settings = {name: value for name, value in options.items() if name not in of_call}
-        self.settings = check_settings(type(self).__name__, settings, sorted(of_call))
-        check_sampling(self.options.get("sample_below", 0.0), 0, None)
-
-    def forward(self, *tensors: Tensor, **inputs: Any) -> PolicyLossOutput:
-        """Call the function.
-
-        Args:
-            tensors: positional arguments of the function, which may also be named.
-            inputs: its optional tensors, `normalizer`, and other values of fixed options that are no settings.
-        """
-        return self.loss(*tensors, **values_of(self.settings), **(self.options | inputs))
-
-    def extra_repr(self) -> str:
-        defaults = LossSettings()
-        changed = {name: value for name, value in vars(self.settings).items() if value != getattr(defaults, name)}
-        return ", ".join(f"{name}={value!r}" for name, value in sorted(changed.items()))
-
-
-class LinearPolicyLoss(PolicyLoss):
-    """`linear_policy_loss` with fixed options. The weight is an argument of the call: the lm_head keeps it.
-
-    Args:
-        options: `rows`, `workspace_bytes`, `fp32_logits`, `sample_below`, `vocab_group` and `impl`, and `temperature`,
-            `beta`, `epsilon_low` and the other settings of `linear_policy_loss`.
-
-    Raises:
-        TypeError, ValueError: an option is unknown, or has the wrong type or range.
-    """
-
-    loss = staticmethod(linear_policy_loss)

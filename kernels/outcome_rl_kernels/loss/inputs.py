@@ -20,7 +20,7 @@ from outcome_rl_kernels.checks import (
     is_readable,
     shape_text,
 )
-from outcome_rl_kernels.loss.losses import check_settings, is_built_in, token_loss_of
+from outcome_rl_kernels.loss.losses import is_built_in, token_loss_of
 from outcome_rl_kernels.loss.ratios import count_by_sequence, mean_by_sequence
 from outcome_rl_kernels.loss.types import (
     INPUTS,
@@ -59,7 +59,8 @@ def token_batch(
         The batch, and the mask (N,) of the tokens that the denominator counts.
     """
     dtype = torch.promote_types(operand.dtype, torch.float32)
-    chosen = check_settings("the loss", {name: value for name, value in options.items() if name not in INPUTS}, INPUTS)
+    settings: dict[str, Any] = {name: value for name, value in options.items() if name not in INPUTS}
+    chosen = LossSettings(**settings)
     ref_logps, rollout_weights = options.get("ref_logps"), options.get("rollout_weights")
     _check_reference(ref_logps, chosen)
     cu_seqlens = options.get("cu_seqlens")
@@ -123,7 +124,7 @@ def active_tokens(
     Raises:
         TypeError, ValueError: as `linear_policy_loss`.
     """
-    chosen = check_settings("active_tokens", settings, active_tokens.__kwdefaults__ or ())
+    chosen = LossSettings(**settings)
     check_choice("rows", rows, ("contributing", "active"))
     counted = as_mask("mask", mask)
     sequences = _sequences("mask", counted, cu_seqlens)

@@ -6,8 +6,9 @@ batch --> mini-batches, one optimizer step each (by default one: the whole batch
 
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from outcome_rl.grpo.types import TrainingBatch
 from outcome_rl.grpo.update.microbatches import MicroBatch, UpdateBatch
 from outcome_rl.grpo.update.totals import UpdateTotals
 from outcome_rl.sampler.seeds import derive_seed
-from outcome_rl_kernels import LinearPolicyLoss, PolicyLossOutput, linear_logprobs
+from outcome_rl_kernels import PolicyLossOutput, linear_logprobs, linear_policy_loss
 from outcome_rl_kernels.loss.selections import engine_corrected
 from outcome_rl_kernels.loss.types import LossSettings
 from outcome_rl_kernels.settings import values_of
@@ -76,7 +77,8 @@ class Updater:
         if importance_cap is not None:
             settings["token_loss"] = engine_corrected(settings["token_loss"], importance_cap)
         # The host drops tokens without a gradient.
-        self.loss = LinearPolicyLoss(rows="all", sample_below=actor.sample_below, **settings)
+        options = settings | {"rows": "all", "sample_below": actor.sample_below}
+        self.loss: Callable[..., PolicyLossOutput] = partial(linear_policy_loss, **options)
         self._passes = 0  # micro-batches of this step so far
         casts_on_gather = policy.sharded is not None and policy.sharded.casts_on_gather
         self.weights = MasterWeights(policy.model, casts_on_gather=casts_on_gather)
@@ -197,7 +199,7 @@ class Updater:
         hidden_MH = self.policy.packed_hidden(packed)
         number = self.scheduler.last_epoch, self._passes, distributed.rank()
         self._passes += 1
-        output: PolicyLossOutput = self.loss(
+        return self.loss(
             hidden_MH,
             self.policy.head.weight,
             packed.labels_M,
@@ -214,7 +216,6 @@ class Updater:
             cu_seqlens=packed.response_bounds,
             sample_seed=derive_seed(self.seed, "entries", *number),
         )
-        return output
 
     @contextmanager
     def _reference(self) -> Iterator[Policy]:

@@ -9,7 +9,7 @@ from loss_cases import H, V, run, threads
 from splitmix import mix64
 from torch import Tensor
 
-from outcome_rl_kernels import LinearPolicyLoss, linear_policy_loss
+from outcome_rl_kernels import linear_policy_loss
 from outcome_rl_kernels.backends import native_obstacle
 from outcome_rl_kernels.loss.sampled import cpu as sampled_cpu
 from outcome_rl_kernels.loss.types import LogitRows, RowGradients, select
@@ -408,12 +408,12 @@ def test_refuses(options: dict[str, Any], error: type[Exception], message: str) 
         linear_policy_loss(*flat_batch(), **options)
 
 
-def test_module_and_no_gradient() -> None:
+def test_nothing_is_sampled_without_a_gradient() -> None:
     hidden, weight, *others = flat_batch()
-    loss = LinearPolicyLoss(sample_below=0.01)
-    without = loss(hidden, weight, *others, sample_seed=3)
+    options = {"sample_below": 0.01, "sample_seed": 3}
+    without = linear_policy_loss(hidden, weight, *others, **options)
     assert without.metrics["sampled_entries"] == 0  # nothing has a gradient
-    output = loss(hidden.requires_grad_(), weight, *others, sample_seed=3)
+    output = linear_policy_loss(hidden.requires_grad_(), weight, *others, **options)
     output.loss.backward()
     assert torch.equal(output.loss, without.loss)
     assert 50 < output.metrics["sampled_entries"] <= 103

@@ -2,6 +2,7 @@
 
 import copy
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from ranks import on_ranks
 from torch import Tensor
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-from outcome_rl_kernels import LinearPolicyLoss, linear_policy_loss, loss_normalizer
+from outcome_rl_kernels import linear_policy_loss, loss_normalizer
 
 pytestmark = pytest.mark.skipif(not dist.is_gloo_available(), reason="this PyTorch is built without gloo")
 
@@ -59,7 +60,7 @@ def check_rank(rank: int) -> None:
         mine = {name: value if name == "lm_head" else value[PARTS[rank]] for name, value in batch.items()}
         mine["hidden"] = mine["hidden"].clone().requires_grad_()
         scope = mine | {"torch": torch, "mesh": mesh}
-        scope |= {"LinearPolicyLoss": LinearPolicyLoss, "loss_normalizer": loss_normalizer}
+        scope |= {"linear_policy_loss": linear_policy_loss, "partial": partial, "loss_normalizer": loss_normalizer}
         exec(recipe(), scope)
         sharded = batch["lm_head"].weight
         torch.testing.assert_close(sharded.grad.full_tensor(), weight_grad, atol=1e-7, rtol=1e-5)
@@ -73,7 +74,7 @@ def check_rank(rank: int) -> None:
 
     # In bfloat16: what is not of the head keeps its float32.
     batch = whole_batch()
-    head = scope["HeadAndLoss"](copy.deepcopy(batch["lm_head"]), LinearPolicyLoss(beta=0.1))
+    head = scope["HeadAndLoss"](copy.deepcopy(batch["lm_head"]), partial(linear_policy_loss, beta=0.1))
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32, cast_forward_inputs=False)
     fully_shard(head, mesh=mesh, mp_policy=policy)
     arguments = [batch[name] for name in ("labels", "advantages", "mask")]

@@ -9,13 +9,11 @@ A file of this folder holds a family: its formula and source, functions in PyTor
 `aggregate` adds the terms that all losses share: rollout weights, answer mask, KL and entropy.
 """
 
-from collections.abc import Iterable
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Any
 
-from outcome_rl_kernels.checks import check_choice, did_you_mean
-from outcome_rl_kernels.loss.types import LossSettings, TokenLoss, TokenLossFunction
+from outcome_rl_kernels.checks import check_choice
+from outcome_rl_kernels.loss.types import TokenLoss, TokenLossFunction
 from outcome_rl_kernels.registry import add_by_name
 
 _BUILT_IN: dict[str, TokenLoss] = {
@@ -68,17 +66,3 @@ def token_loss_names() -> tuple[str, ...]:
 def is_built_in(chosen: object) -> bool:
     """Return whether a token loss is defined in this folder."""
     return isinstance(chosen, str) and chosen in _BUILT_IN
-
-
-def check_settings(owner: str, settings: dict[str, Any], others: Iterable[str] = ()) -> LossSettings:
-    """Return the settings given as keyword arguments of `owner`, which has `others` too."""
-    known = [*others, *LossSettings.__dataclass_fields__]
-    unknown = [name for name in settings if name not in LossSettings.__dataclass_fields__]
-    if unknown:
-        raise TypeError(
-            f"{owner} got an unexpected keyword argument {unknown[0]!r}{did_you_mean(unknown[0], known)}; it has "
-            f"{', '.join(known)}"
-        )
-    checked = LossSettings(**settings)
-    token_loss_of(checked.token_loss)
-    return checked
