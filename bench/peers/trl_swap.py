@@ -7,13 +7,15 @@ import torch
 import trl
 from trl import import_utils
 
+from outcome_rl import ExplorationConfig
+
 torch.set_num_threads(1)
 # Liger's kernels need a GPU, and a test that asks for them leaves its models patched for all that follow.
 import_utils.is_liger_kernel_available = lambda *args, **kwargs: False
 vars(import_utils).setdefault("is_joblib_available", lambda: True)  # a checkout's tests may be newer than TRL
-EXPLORATION: dict[str, dict[str, Any]] = {
-    "none": {"adv_estimator": "grpo", "bonus": "none", "answer_mask_mode": "none"},
-    "default": {},
+EXPLORATION = {
+    "none": ExplorationConfig(adv_estimator="grpo", bonus="none", answer_mask_mode="none"),
+    "default": None,
 }
 
 if os.environ["SWAP"] in EXPLORATION:

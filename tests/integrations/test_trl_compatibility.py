@@ -50,24 +50,3 @@ def test_a_rewritten_trainer_is_refused_with_the_method_that_differs() -> None:
         compatibility.check_hooks(Rewritten)
     with pytest.raises(TypeError, match=r"_generate_and_score_completions\(self, inputs\), which does not exist here"):
         compatibility.check_hooks(object)
-
-
-@pytest.mark.parametrize(
-    ("given", "fits"),
-    [
-        (lambda self, a, b: 0, True),
-        (lambda self, a, b, c=0: 0, True),
-        (lambda self, a, *rest: 0, True),  # as TRL 1.14 has one of them
-        (lambda self, a, **rest: 0, False),
-        (lambda self, b, a: 0, False),
-        (lambda self, a: 0, False),
-    ],
-)
-def test_parameters_that_fit(monkeypatch: pytest.MonkeyPatch, given: object, fits: bool) -> None:
-    monkeypatch.setattr(compatibility, "HOOKS", {"method": ("self", "a", "b")})
-    trainer = type("Trainer", (), {"method": given})
-    if fits:
-        compatibility.check_hooks(trainer)
-    else:
-        with pytest.raises(TypeError, match=r"method\(self, a, b\), which takes"):
-            compatibility.check_hooks(trainer)

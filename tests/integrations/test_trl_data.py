@@ -3,14 +3,13 @@
 from typing import Any
 
 import pytest
-from datasets import Dataset, IterableDataset
+from datasets import IterableDataset
 from outcome_functions import Divisors
 from PIL import Image
 from trl_runs import GOLDS, Make, generate, is_right, length, questions
 
 from outcome_rl import ExplorationConfig, question_id
 from outcome_rl.integrations.trl.columns import Columns
-from outcome_rl.outcomes.matcher import OutcomeMatcher
 
 
 def test_questions_without_an_id_are_identified_by_their_prompt(make: Make) -> None:
@@ -39,7 +38,7 @@ def test_a_solution_serves_as_gold_by_its_final_answer(
 ) -> None:
     solutions = [f"As 3 + 4 = 7, so it is.\n#### {gold}" for gold in GOLDS]
     data = questions(solution=solutions, answer=answers)
-    trainer = make(data=data, columns=columns, reward_funcs=length, exploration={"bonus": "ucb"})
+    trainer = make(data=data, columns=columns, reward_funcs=length, exploration=ExplorationConfig(bonus="ucb"))
     generate(trainer, 0, 1, 2)
     by_answer = make()
     generate(by_answer, 0, 1, 2)
@@ -94,31 +93,33 @@ def test_without_golds_outcomes_are_counted_all_the_same(make: Make) -> None:
 
 
 SEQUENCES = {"importance_sampling_level": "sequence", "loss_type": "grpo"}
-UNLABELLED: dict[str, Any] = {"reward_funcs": length, "exploration": {"bonus": "ucb_con"}}
+UNLABELLED: dict[str, Any] = {"reward_funcs": length, "exploration": ExplorationConfig(bonus="ucb_con")}
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"exploration": ["ucb"]}, "exploration must be .*ExplorationConfig"),
-        ({"exploration": {"bonuss": "ucb"}}, "exploration: unknown setting 'bonuss'"),
-        ({"exploration": {"outcome": lambda response, example: 1}, "save_strategy": "steps"}, "must have a name"),
+        ({"exploration": {"bonus": "ucb"}}, "exploration must be .*ExplorationConfig"),
+        ({"exploration": ExplorationConfig(outcome=lambda *_: 1), "save_strategy": "steps"}, "has no name"),
         ({"columns": {"id_key": "uid"}}, "id_key .*got 'uid'"),
         ({"data": questions(answer=None), **UNLABELLED}, "bonus='ucb_con' requires correctness labels"),
-        ({"remove_unused_columns": True, **UNLABELLED}, "remove_unused_columns=True.*leaves 'prompt'"),
-        ({"save_on_each_node": True}, "save_on_each_node must be False"),
+        ({"remove_unused_columns": True, **UNLABELLED}, "the columns 'prompt' left by remove_unused_columns"),
         ({"columns": {"correct_threshold": 0.5}}, "correct_threshold=0.5 needs correct_reward"),
-        ({"columns": {"correct_reward": is_right}, "exploration": {"outcome": Divisors}}, "correct_reward must be"),
+        (
+            {"columns": {"correct_reward": is_right}, "exploration": ExplorationConfig(outcome=Divisors)},
+            "correct_reward must be",
+        ),
         ({"reward_funcs": [is_right] * 2, "columns": {"correct_reward": "is_right"}}, "'is_right' names 2"),
         ({"columns": {"correct_reward": ["is_right", "x"]}}, "one of the reward functions 'is_right'; got 'x'"),
-        ({**SEQUENCES, "exploration": {"answer_mask_mode": "policy"}}, "answer_mask_mode='policy' cannot"),
-        ({"exploration": {"adv_estimator": "rloo"}, "scale_rewards": "batch"}, "adv_estimator='rloo' works within"),
-        ({"exploration": {"adv_estimator": "pkpo(k=99)"}}, "k of adv_estimator 'pkpo' must be at most"),
+        (
+            {**SEQUENCES, "exploration": ExplorationConfig(answer_mask_mode="policy")},
+            "answer_mask_mode='policy' cannot",
+        ),
+        ({"exploration": ExplorationConfig(adv_estimator="pkpo(k=99)")}, "k of adv_estimator 'pkpo' must be at most"),
         ({"data": questions(answer=["7", "", "7", "3", "9", "5"])}, "field 'answer' .* is empty"),
         ({"data": questions(id=["a", "a", "b", "c", "d", "e"])}, "golds must agree.*'a' .*'7' before; got '5'"),
         ({"data": questions(id=["0", "1", "2", "0", "1", "2"], answer=["7"] * 6)}, "id '0' .*prompt"),
-        ({"data": questions(id=None, prompt=["play"] * 6, answer=["7"] * 6)}, "row of the prompt 'play'"),
-        ({"data": questions(id=None, prompt=["play"] * 6), "rollout_func": None}, "golds must agree"),
+        ({"data": questions(id=None, prompt=["play"] * 6)}, "golds must agree"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -154,7 +155,7 @@ def test_rows_of_one_question_may_differ(make: Make) -> None:
     same = {"answer": ["0.5", "1/2", "7", "3", "9", "5"]}
     make(data=questions(id=list("aabcde"), **same), columns={"id_key": "id"})  # prompts of one question, as its id says
     prompts = [*["a"] * 2, *"bcde"]
-    make(data=questions(id=None, prompt=prompts, **same), rollout_func=None)
+    make(data=questions(id=None, prompt=prompts, **same))
 
 
 def test_golds_are_not_read_where_a_reward_decides(make: Make) -> None:
@@ -163,18 +164,6 @@ def test_golds_are_not_read_where_a_reward_decides(make: Make) -> None:
         trainer = make(data=data, reward_funcs=length, exploration=ExplorationConfig(bonus="batch"), columns=columns)
         generate(trainer, 0, 1, 2)
         assert trainer.explorer.counts.total() == 12
-
-
-def test_one_prompt_under_several_ids_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    columns, kind = Columns("id", None, "the column 'id'"), OutcomeMatcher()
-    named = {"ids_are_named": False, "tasks_are_drawn": False}
-    columns.check(Dataset.from_dict({"id": ["a", "b", "c"], "prompt": ["1 + 1?", "1 + 1?", "2?"]}), kind, **named)
-    assert "1 prompts have several ids (such as a = b)" in caplog.text
-    caplog.clear()
-    columns.check(Dataset.from_dict({"id": ["a", "a", "c"], "prompt": ["1 + 1?", "1 + 1?", "2?"]}), kind, **named)
-    same_text = Dataset.from_dict({"id": ["a", "b"], "prompt": ["?", "?"]})
-    columns._replace(beyond_prompt="image").check(same_text, kind, **named)
-    assert caplog.text == ""
 
 
 def test_without_ids_questions_about_images_are_told_apart_by_their_rows() -> None:

@@ -98,7 +98,7 @@ class Sums:
         return a + b
 
 
-def test_an_environment_needs_no_data(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_environment_needs_no_data(tmp_path: Path) -> None:
     policy = save_policy(tmp_path / "policy", qwen3_tokenizer(), positions=2048)
     trainer = OutcomeGRPOTrainer(
         model=str(policy),
@@ -116,6 +116,5 @@ def test_an_environment_needs_no_data(tmp_path: Path, caplog: pytest.LogCaptureF
             bf16=False,
         ),
     )
-    assert "tasks have no ids without training data" in caplog.text
     trainer.train()
     assert trainer.explorer.counts.total() == 4

@@ -2,11 +2,10 @@
 
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.files.rows import ANSWER_COLUMNS, ID_COLUMNS, filled_text, id_of_row, id_source, one_origin
 from outcome_rl.outcomes.kinds import OutcomeKind, golds_differ, same_gold
 from outcome_rl.questions import question_id
@@ -23,43 +22,39 @@ class Columns(NamedTuple):
     beyond_prompt: str = ""  # what a question is beyond its prompt, such as "image"; without ids they are then of rows
 
     @classmethod
-    def find(
-        cls,
-        names: Sequence[str],
-        has: str,
-        *,
-        id_key: str,
-        answer_key: str | None,
-        is_decided: bool,
-        config: ExplorationConfig,
-        beyond_prompt: str,
-    ) -> "Columns":
-        """Find the columns among the `names` of the data.
-
-        Args:
-            has: says which columns the data has, for errors.
-            is_decided: whether something else decides which responses are correct.
-            config: settings, which may depend on correctness.
-            beyond_prompt: what a question is beyond its prompt; empty if nothing.
+    def find(cls, trainer: Any, id_key: str, answer_key: str | None) -> "Columns":
+        """Find the columns of a trainer's training data, and check them in every row.
 
         Raises:
-            ValueError: a named or needed column is missing.
+            ValueError: a named or needed column is missing, or a row is unusable.
         """
+        names, left = column_names(trainer.train_dataset), ""
+        if trainer.args.remove_unused_columns:
+            trainer._set_signature_columns_if_needed()
+            names = [name for name in names if name in trainer._signature_columns]
+            left = " left by remove_unused_columns=True, which is False by default"
+        has = f"the training data has the columns {', '.join(map(repr, names))}{left}"
         for setting, name in (("id_key", id_key), ("answer_key", answer_key)):
             if name and name not in names:
                 raise ValueError(f"{setting} must name a column; got {name!r}, but {has}")
+        explorer, is_decided = trainer.explorer, trainer.correct_reward or not trainer.explorer.matcher.needs_gold
         ids = id_key or next((name for name in ID_COLUMNS if name in names), None)
         golds = answer_key
         if golds == "" and not is_decided:
             golds = next((name for name in ANSWER_COLUMNS if name in names), None)
         if not golds and not is_decided:
-            config.check_correctness(
+            explorer.config.check_correctness(
                 fix=f"{has}. Name the column of the reference answer by answer_key, a reward function by "
                 "correct_reward, or change the setting, such as bonus='ucb_con(zero_when_all_correct=false)'"
             )
+        beyond = [name for name in names if name in ("image", "images")]
+        if trainer.environment_factories is not None:
+            beyond.append("environment")
         origin = id_source(ids, within_source="data_source" in names)
-        found = cls(ids, golds or None, origin, beyond_prompt)
-        return found._replace(id_source="the hash of the row") if found.of_rows else found
+        found = cls(ids, golds or None, origin, "".join(beyond[:1]))
+        found = found._replace(id_source="the hash of the row") if found.of_rows else found
+        found.check(trainer.train_dataset, explorer.matcher, ids_are_named=bool(id_key))
+        return found
 
     @property
     def of_rows(self) -> bool:
@@ -120,24 +115,22 @@ class Columns(NamedTuple):
                 columns.golds,
             )
 
-    def check(self, data: Any, kind: OutcomeKind, *, ids_are_named: bool, tasks_are_drawn: bool) -> None:
+    def check(self, data: Any, kind: OutcomeKind, *, ids_are_named: bool) -> None:
         """Read every row of a data set once, so that a run does not end at a bad one. Streams are read as they come.
 
         Args:
             data: the training data.
             kind: says which reference answers are the same.
             ids_are_named: the user chose the column of ids, so that an id may have several prompts.
-            tasks_are_drawn: a `rollout_func` may draw a task that is not in the prompt.
 
         Raises:
-            ValueError: a row lacks its id or its reference answer, a question has two reference answers, or ids or
-                prompts do not tell questions apart.
+            ValueError: a row lacks its id or its reference answer, a question has two reference answers, or an id that
+                the user did not name has two prompts.
         """
         if not _may_be_read(data):
             return
         read = [name for name in data.column_names if name in ("prompt", self.ids, self.golds, "data_source")]
         questions: dict[str, tuple[str, str]] = {}  # id -> hash of its prompt, reference answer
-        ids: dict[str, set[str]] = {}  # hash of a prompt -> its ids
         for row in data.select_columns(read):
             if self.of_rows:  # no image is read before its turn
                 if self.golds:
@@ -146,9 +139,7 @@ class Columns(NamedTuple):
             own, prompt = self.id(row), ""
             with suppress(TypeError):  # an image
                 prompt = question_id(row.get("prompt"))
-                ids.setdefault(prompt, set()).add(own)
             gold = self.gold(row) if self.golds else ""
-            is_new = own not in questions
             known_prompt, known_gold = questions.setdefault(own, (prompt, gold))
             if gold != known_gold and not same_gold(kind, known_gold, gold):
                 raise golds_differ(own, known_gold, gold)
@@ -158,20 +149,12 @@ class Columns(NamedTuple):
                     f"share their counts. Name a column of unique ids by id_key, or id_key={self.ids!r} if they are "
                     "one question"
                 )
-            if tasks_are_drawn and self.ids is None and not is_new:
-                raise ValueError(
-                    f"{_where(row)}: is there twice, and rollout_func may make different questions of it. Name a "
-                    "column of stable ids by id_key, one for each question"
-                )
-        split = [sorted(several) for several in ids.values() if len(several) > 1]
-        if split and not tasks_are_drawn and not self.beyond_prompt:
-            logger.warning(
-                "%d prompts have several ids (such as %s), so each has several counts. Leave out the column %r to tell "
-                "questions apart by their prompts, unless they are different questions",
-                len(split),
-                " = ".join(split[0][:3]),
-                self.ids,
-            )
+
+
+def column_names(data: Any) -> list[str]:
+    """Return the columns of a data set; a stream may not know them."""
+    names: list[str] = data.column_names or [*next(iter(data))]
+    return names
 
 
 def _may_be_read(data: Any) -> bool:

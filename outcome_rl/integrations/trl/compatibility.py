@@ -7,7 +7,6 @@ package may rewrite. The check asks for these methods and their parameters, not 
 import inspect
 import logging
 import re
-from collections.abc import Sequence
 from importlib.metadata import version
 
 logger = logging.getLogger(__name__)
@@ -35,9 +34,9 @@ def check_hooks(trainer: type) -> None:
     """
     for name, expected in HOOKS.items():
         method = getattr(trainer, name, None)
-        found = [] if method is None else [*inspect.signature(method).parameters.values()]
-        if not _takes(found, expected):
-            has = f"takes ({', '.join(map(str, found))})" if found else "does not exist"
+        found = [] if method is None else [*inspect.signature(method).parameters]
+        if tuple(found[: len(expected)]) != expected and "args" not in found[1 : len(expected)]:
+            has = f"takes ({', '.join(found)})" if found else "does not exist"
             raise TypeError(
                 f"OutcomeGRPOTrainer overrides {trainer.__module__}.{trainer.__qualname__}.{name}"
                 f"({', '.join(expected)}), which {has} here. Another package may have replaced TRL's trainer: import "
@@ -47,14 +46,3 @@ def check_hooks(trainer: type) -> None:
     numbers = re.match(r"(\d+)\.(\d+)", installed)
     if numbers is None or not OLDEST <= (int(numbers[1]), int(numbers[2])) <= NEWEST:
         logger.warning("TRL %s has the methods that outcome_rl needs, but only %s was tried", installed, TRIED)
-
-
-def _takes(parameters: Sequence[inspect.Parameter], expected: Sequence[str]) -> bool:
-    for position, name in enumerate(expected):
-        if position == len(parameters) or parameters[position].kind is inspect.Parameter.VAR_KEYWORD:
-            return False
-        if parameters[position].kind is inspect.Parameter.VAR_POSITIONAL:
-            return True
-        if parameters[position].name != name:
-            return False
-    return True

@@ -6,7 +6,7 @@ its advantages; the explorer's state is saved in TRL's checkpoints and restored 
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from outcome_rl.exploration.traces import trace
 from outcome_rl.integrations.adapter import Turn, correct_by_reward, outcome_turn, validation, with_disagreement
 from outcome_rl.integrations.trl.advantages import add_exploration
 from outcome_rl.integrations.trl.checkpoints import newest_checkpoint
-from outcome_rl.integrations.trl.columns import Columns
+from outcome_rl.integrations.trl.columns import Columns, column_names
 from outcome_rl.integrations.trl.compatibility import check_hooks
 from outcome_rl.integrations.trl.fused_loss import (
     KEPT,
@@ -62,7 +62,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
 
     Args:
         *args, **kwargs: as for `GRPOTrainer`.
-        exploration: settings, or a mapping with some of them; None takes the defaults, MaxRL with Batch, and
+        exploration: settings; None takes the defaults, MaxRL with Batch, and
             `answer_mask_mode="none"` where a ratio of whole sequences cannot follow a mask.
         id_key: column of the stable id of the question; empty tries id, question_id, unique_id, and without one takes
             the hash of the prompt.
@@ -82,7 +82,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         explorer: the `Explorer`, with the same counts and texts on every rank.
 
     Raises:
-        TypeError: `exploration` is neither an `ExplorationConfig` nor a mapping, or `GRPOTrainer` lacks a method to
+        TypeError: `exploration` is no `ExplorationConfig`, or `GRPOTrainer` lacks a method to
             build on.
         ValueError: the data lacks a column, or settings cannot be combined, TRL's with these or these with each other.
 
@@ -92,7 +92,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
     def __init__(
         self,
         *args: Any,
-        exploration: ExplorationConfig | Mapping[str, Any] | None = None,
+        exploration: ExplorationConfig | None = None,
         id_key: str = "",
         answer_key: str | None = "",
         correct_reward: str | Callable[..., Any] | Sequence[str | Callable[..., Any]] = "",
@@ -102,13 +102,8 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         **kwargs: Any,
     ) -> None:
         check_hooks(GRPOTrainer)
-        if isinstance(exploration, Mapping):
-            exploration = ExplorationConfig.from_mapping(exploration, "exploration")
         if exploration is not None and not isinstance(exploration, ExplorationConfig):
-            raise TypeError(
-                "exploration must be an outcome_rl.ExplorationConfig or a mapping; got "
-                f"{type(exploration).__module__}.{type(exploration).__qualname__}"
-            )
+            raise TypeError(f"exploration must be an outcome_rl.ExplorationConfig; got {type(exploration).__name__}")
         self._micro_batch = -1, 0  # the step, and how many losses of it were computed for training
         self._is_graded = False  # whether an evaluation had a reward other than 0 and 1
         self._kept: list[list[list[int]]] | None = None  # the tokens that the sampler kept, of the last generation
@@ -126,7 +121,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         self.correct_threshold = correct_threshold
         # vLLM's dtype is not known here; most models have bfloat16, the coarsest.
         self._sampler = SamplerCheck("Check the synchronisation of weights with vLLM.", torch.bfloat16)
-        self._columns = self._find_columns(id_key, answer_key)
+        self._columns = Columns.find(self, id_key, answer_key)
         self._of_evaluation, self._left = self._columns, math.inf
         self.explorer.set_id_source(self._columns.id_source)
         for data in self.eval_dataset.values() if isinstance(self.eval_dataset, dict) else [self.eval_dataset]:
@@ -138,50 +133,6 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             self._head = read_head(self.model)
             add_policy_loss(self.model)
             keep_tokens(self)
-
-    def _find_columns(self, id_key: str, answer_key: str | None) -> Columns:
-        """Find the columns of ids and reference answers, and check them in every row.
-
-        Raises:
-            ValueError: a column is missing, or a row is unusable.
-        """
-        names = self._column_names()
-        has = f"the training data has the columns {', '.join(map(repr, names))}"
-        if self.args.remove_unused_columns:
-            self._set_signature_columns_if_needed()
-            names = [name for name in names if name in self._signature_columns]
-            has += (
-                f", of which remove_unused_columns=True, TRL's default is False, leaves {', '.join(map(repr, names))}"
-            )
-        more = [name for name in names if name in ("image", "images")]
-        if self.environment_factories is not None:
-            more.append("environment")
-        config = self.explorer.config
-        columns = Columns.find(
-            names,
-            has,
-            id_key=id_key,
-            answer_key=answer_key,
-            is_decided=bool(self.correct_reward) or not self.explorer.matcher.needs_gold,
-            config=config,
-            beyond_prompt=more[0] if more else "",
-        )
-        columns.check(
-            self.train_dataset,
-            self.explorer.matcher,
-            ids_are_named=bool(id_key),
-            tasks_are_drawn=self.rollout_func is not None,
-        )
-        if columns.of_rows and names == ["prompt"]:
-            logger.warning(
-                "the environment's tasks have no ids without training data, so all are counted as one question. "
-                "Give a train_dataset with a row for each task if the bonus is to know what was sampled before"
-            )
-        return columns
-
-    def _column_names(self) -> list[str]:
-        names: list[str] | None = self.train_dataset.column_names
-        return names or list(next(iter(self.train_dataset)))  # a stream may not know them
 
     def _summary(self) -> str:
         """Return the settings and what was chosen from the data, in one line."""
@@ -199,7 +150,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
                 else f"unknown, because the sum of {len(self.reward_funcs)} reward functions says nothing"
             )
             judge += (
-                f". Name a column of gold answers by answer_key ({', '.join(map(repr, self._column_names()))}), or a "
+                f". Name a column of gold answers by answer_key ({', '.join(column_names(self.train_dataset))}), or a "
                 f"reward function by correct_reward ({names}); until then there is no pass@k"
             )
         on = f"on: {config.method}, answer_mask_mode={config.answer_mask_mode}"
@@ -214,18 +165,8 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         Raises:
             ValueError: naming the alternatives.
         """
-        if not self.explorer.matcher.rule and self.args.save_strategy != "no":
-            raise ValueError(
-                "the outcome function must have a name, which identifies its counts in checkpoints; wrap it in "
-                "outcome_function(name=..., version=...), or set save_strategy='no'"
-            )
-        if self.explorer.matcher.reads == "keys":
-            raise ValueError("outcome='given' needs keys, which TRL does not pass; give an outcome function")
-        if self.args.save_on_each_node:
-            raise ValueError(
-                "save_on_each_node must be False, because only the first process writes the counts; save into a folder "
-                "that all nodes share"
-            )
+        if self.args.save_strategy != "no":
+            self.explorer.state_dict()  # raises if it could not be saved
         if self.correct_reward and not self.explorer.matcher.needs_gold:
             raise ValueError(
                 "correct_reward must be left out, because the kind of outcomes decides what is correct; got "
@@ -234,11 +175,6 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         if self.correct_threshold != 1.0 and not self.correct_reward:
             raise ValueError(f"correct_threshold={self.correct_threshold} needs correct_reward, whose reward it bounds")
         check_group_size(self.explorer.config.estimator, self.num_generations)
-        estimator = self.explorer.config.adv_estimator
-        if estimator != "grpo" and self.scale_rewards == "batch":
-            raise ValueError(
-                f"adv_estimator={estimator!r} works within groups; got scale_rewards='batch'. Use 'group' or 'none'"
-            )
         mode = self.explorer.config.answer_mask_mode
         if self.explorer.config.explores and mode in ("policy", "bonus") and self._ratio_reaches_answers():
             raise ValueError(
@@ -295,7 +231,6 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         rows = [dict(row) for row in inputs]  # TRL adds what a rollout_func returns for each completion
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
-        self._count_missing(output)
         if self._kept is not None:
             output[KEPT] = padded(self._kept, output["completion_ids"].shape[1])
         if self.model.training:
@@ -307,17 +242,6 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             names = [name for name in self._logs["extra"] if name.startswith(_TRACE)]
             self._log_samples({name: [None] * len(self._rewards) for name in names})
         return output
-
-    def _count_missing(self, output: dict[str, Any]) -> None:
-        """Log the share of tokens without a log-probability of the engine, whose importance weight TRL sets to 1."""
-        if "importance_sampling_ratio" not in output:
-            return
-        mask = output["completion_mask"].bool()
-        missing = self.accelerator.gather((output["sampling_per_token_logps"].isnan() & mask).sum()).sum().item()
-        if missing:
-            tokens = self.accelerator.gather(mask.sum()).sum().item()
-            mode = "train" if self.model.training else "eval"
-            self._metrics[mode]["sampling/logp_missing"].append(missing / tokens)
 
     def evaluation_loop(self, dataloader: Any, *args: Any, **kwargs: Any) -> Any:
         """Evaluate as `GRPOTrainer` does; samples that fill the last batch of several processes are left out."""
@@ -386,6 +310,9 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         weights = self.reward_weights.to(self._rewards)
         apart = self.multi_objective_aggregation == "normalize_then_sum"
         rewards = self._rewards if apart else (self._rewards * weights).nansum(dim=1).masked_fill(unscored, torch.nan)
+        by_batch = self.scale_rewards == "batch" and not apart
+        if by_batch:  # groups then share one divisor, TRL's
+            rewards = rewards / (rewards[~unscored].std() + 1e-4)
         correct = self._correct_by_reward(self._rewards)
         scores = self._rewards.nan_to_num(0.0)
         _, turns, texts = self._read(output)
@@ -406,7 +333,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             turns,
             explorer=self.explorer,
             tokenizer=self._tokenizer,
-            scale="none" if self.scale_rewards == "none" else "std",
+            scale="none" if by_batch or self.scale_rewards == "none" else "std",
         )
         # As in TRL, a completion that no reward function scores gets advantage 0.
         output["advantages"][unscored[local]] = 0.0
