@@ -18,7 +18,6 @@ from outcome_rl_kernels.loss.inputs import (
     check_head,
     check_sampling,
     check_workspace,
-    chosen_rows,
     denominator,
     token_batch,
 )
@@ -72,7 +71,7 @@ def linear_policy_loss(
     bias: Tensor | None = None,
     support: Support | tuple[Tensor, Tensor] | None = None,
     vocab_group: "torch.distributed.ProcessGroup | None" = None,
-    rows: Rows | Tensor = "contributing",
+    rows: Rows = "contributing",
     workspace_bytes: int | None = None,
     fp32_logits: bool = False,
     sample_below: float = 0.0,
@@ -112,9 +111,8 @@ def linear_policy_loss(
         rows: which tokens are computed. "contributing" leaves out active tokens that cannot have a gradient, such as
             tokens of a zero-advantage group without bonus where `beta` and `entropy_coef` are 0: they reach no matrix
             product, `logps` and `entropies` are 0 there, and means in `metrics` leave them out. "active" computes the
-            whole mask. On a GPU both wait once for the number of rows. Two modes avoid that, as a CUDA graph requires:
-            "all" computes every token, for a mask with few holes, where hidden states must be finite; increasing flat
-            indices (R,) int64 compute exactly the active tokens among them.
+            whole mask. On a GPU both wait once for the number of rows. "all" does not, as a CUDA graph requires: it
+            computes every token, for a mask with few holes, where hidden states must be finite.
         workspace_bytes: maximum bytes of logits at a time, but at least one row's. None takes up to 2 GiB on a GPU, 512
             MiB where the weight gets no gradient, and up to 256 MiB on the CPU. Beyond eight chunks, the gradient of a
             half-precision weight is summed in float32, which takes 4 V H bytes; eight larger chunks are taken instead
@@ -206,7 +204,7 @@ def linear_policy_loss(
         values = unchunked_logprobs(head, batch.labels, active, support, *numbers, fp32_logits, chosen)
         result = loss_of_logprobs(*values, batch)
     else:
-        how = Options(*chosen_rows(rows), chosen, workspace_bytes, fp32_logits, sample_below, sample_seed)
+        how = Options(rows != "all", chosen, workspace_bytes, fp32_logits, sample_below, sample_seed)
         result, kept_2 = fused_linear_policy_loss(head, batch, how, shard)
     logits_dtype = torch.float32 if fp32_logits else head.weight.dtype
     output = _output(*result, batch, counted, labels.shape, logits_dtype)
@@ -234,7 +232,7 @@ def policy_loss(
         logits: (B, T, V), or packed (N, V) with `cu_seqlens`, before the division by the temperature. The logits that
             a model of transformers returns are capped and scaled: with them leave out `softcap`, which takes copies.
         inplace: allows the gradient to overwrite the logits, which saves their size in memory. Do not use the
-            logits afterwards. The reference ignores this option.
+            logits afterwards. The reference and `torch.compile` ignore this option.
         impl: as for `linear_policy_loss`.
 
     Returns:

@@ -14,7 +14,7 @@ from outcome_rl_kernels.backends import Impl, choose
 from outcome_rl_kernels.checks import FLOATS, as_mask, check_choice, check_number, check_tensor
 from outcome_rl_kernels.loss.aggregate import sum_active
 from outcome_rl_kernels.loss.fused import Options, fused_linear_policy_loss
-from outcome_rl_kernels.loss.inputs import Rows, check_head, check_sampling, check_workspace, chosen_rows, token_batch
+from outcome_rl_kernels.loss.inputs import Rows, check_head, check_sampling, check_workspace, token_batch
 from outcome_rl_kernels.loss.reference import (
     capped,
     entropies_of,
@@ -62,7 +62,7 @@ def linear_divergence(
     normalizer: float | Tensor | None = None,
     cu_seqlens: Tensor | None = None,
     vocab_group: "torch.distributed.ProcessGroup | None" = None,
-    rows: Rows | Tensor = "contributing",
+    rows: Rows = "contributing",
     workspace_bytes: int | None = None,
     fp32_logits: bool = False,
     sample_below: float = 0.0,
@@ -148,7 +148,7 @@ def linear_divergence(
         values = _reference(head, teacher, batch.inputs.active, batch.inputs.settings, fp32_logits)
         loss, logps_N, entropies_N = loss_of_logprobs(*values, batch)
     else:
-        how = Options(*chosen_rows(rows), chosen, workspace_bytes, fp32_logits, sample_below, sample_seed)
+        how = Options(rows != "all", chosen, workspace_bytes, fp32_logits, sample_below, sample_seed)
         (loss, logps_N, entropies_N), kept_2 = fused_linear_policy_loss(head, batch, how, shard, teacher)
     active = batch.inputs.active
     computed = counted.sum() if active is None else active.sum()

@@ -20,7 +20,7 @@ and the backward pass only scales them. Nothing is recomputed, with one exceptio
 needs the statistics of all chunks before any gradient, which costs product 1 once more where there are several. On a
 GPU, one kernel does the three steps in the middle for the default formula.
 
-The losses are the operators `torch.ops.outcome_rl.linear_policy_loss`, `policy_loss` and `policy_loss_`, so
+The losses are the operators `torch.ops.outcome_rl.linear_policy_loss` and `policy_loss`, so
 `torch.compile(fullgraph=True)` keeps them whole. Eager code runs their bodies directly: the bookkeeping of an operator
 with so many arguments takes as long as a small batch.
 """
@@ -59,9 +59,8 @@ Result = tuple[Tensor, Tensor, Tensor]  # loss, log-probabilities (N,), entropie
 class Options(NamedTuple):
     """Choices of a call of `linear_policy_loss` that no formula reads."""
 
-    rows_R: Tensor | None  # increasing int64 indices of the tokens to compute; all active tokens are among them
-    # Whether, without indices, to find the active tokens, which synchronises with the GPU. If not, all tokens
-    # are computed, and hidden states of inactive ones must be finite.
+    # Whether to find the active tokens, which synchronises with the GPU. If not, all tokens are computed, and hidden
+    # states of inactive ones must be finite.
     compacts: bool
     impl: Backend
     workspace_bytes: int | None  # see `LogitChunks`
@@ -161,13 +160,10 @@ class _PolicyLoss(torch.autograd.Function):
     def forward(
         ctx: Any, logits_NV: Tensor, batch: TokenBatch, impl: Backend, wants_grad: bool, overwrites: bool
     ) -> tuple[Tensor, Tensor]:
-        grad_NV = logits_NV
-        if not is_traced(logits_NV):
-            loss, values_2N, grad_NV = _policy_loss(logits_NV, batch, impl, wants_grad, overwrites)
-        elif overwrites:
-            loss, values_2N = torch.ops.outcome_rl.policy_loss_(logits_NV, impl, *flat(batch))
-        else:
+        if is_traced(logits_NV):
             loss, values_2N, grad_NV = torch.ops.outcome_rl.policy_loss(logits_NV, impl, wants_grad, *flat(batch))
+        else:
+            loss, values_2N, grad_NV = _policy_loss(logits_NV, batch, impl, wants_grad, overwrites)
         ctx.save_for_backward(grad_NV if wants_grad else None)
         ctx.mark_non_differentiable(values_2N)
         return loss, values_2N
@@ -212,20 +208,13 @@ def _linear_policy_loss(
     """Loss, (2, N) log-probabilities and entropies, (2,) kept, and gradients of hidden states, weight and bias."""
     active = batch.inputs.active
     check_labels(batch.labels, active, shard.vocabulary)
-    rows_R, total = options.rows_R, len(head.hidden)
-    finds_rows = rows_R is None and options.compacts
-    if finds_rows:
-        rows_R = rows_of_mask(active)
-    hidden_RH = head.hidden.contiguous()
+    rows_R, total = rows_of_mask(active) if options.compacts else None, len(head.hidden)
+    head = head._replace(hidden=head.hidden.contiguous() if rows_R is None else head.hidden[rows_R])
     if rows_R is not None:
-        hidden_RH, batch = head.hidden[rows_R], select(batch, rows_R)
+        batch = select(batch, rows_R)
         teacher = teacher if teacher.hidden is None else teacher._replace(hidden=teacher.hidden[rows_R])
-    if finds_rows:
+    if options.compacts:
         batch = batch._replace(inputs=batch.inputs._replace(active=None))
-    elif rows_R is not None and batch.inputs.active is not None:
-        hidden_RH.masked_fill_(~batch.inputs.active[:, None], 0)  # NaN times a gradient of 0 would reach d weight
-
-    head = head._replace(hidden=hidden_RH)
     columns_3R, gradients = _over_chunks(head, options, wants, batch, shard, rows_R, teacher)
     loss, values_2R = _sum(columns_3R, batch.inputs.active)
     kept_2 = loss.new_empty(0)  # without sampling there is nothing to launch
@@ -393,14 +382,11 @@ def _register(
     body: Callable[..., Any],
     gradients: Callable[..., Sequence[Tensor]],
     results: int,
-    mutates: str = "",
     tags: tuple[torch.Tag, ...] = (),
 ) -> None:
     """Register an operator with its fake: loss, (2, N) values, and what `gradients` returns, all without data."""
     schema = f"({arguments}, {SCHEMA}) -> ({', '.join(['Tensor'] * results)})"
-    operator = torch.library.custom_op(
-        f"outcome_rl::{name}", body, mutates_args=[mutates] if mutates else (), schema=schema, tags=tags
-    )
+    operator = torch.library.custom_op(f"outcome_rl::{name}", body, mutates_args=(), schema=schema, tags=tags)
 
     def fake(rows_NX: Tensor, *others: Any) -> tuple[Tensor, ...]:
         loss, values_2N = (rows_NX.new_empty(shape, dtype=torch.float32) for shape in ((), (2, rows_NX.shape[0])))
@@ -436,10 +422,6 @@ def _logits_gradients(logits_NV: Tensor, impl: Backend, wants_grad: bool, *batch
     return (logits_NV.new_empty(logits_NV.shape if wants_grad else 0),)
 
 
-def _logits_operator_(logits_NV: Tensor, impl: Backend, *batch: Any) -> tuple[Tensor, ...]:
-    return _policy_loss(logits_NV, batch_of(*batch), impl, wants_grad=True, overwrites=True)[:2]
-
-
 _register(
     "linear_policy_loss",
     f"Tensor hidden, Tensor weight, Tensor? bias, {schema_of(operator_types(Options))}, bool[] wants, "
@@ -450,4 +432,3 @@ _register(
     tags=(torch.Tag.cudagraph_unsafe,),  # it may wait for the number of rows; a capture refuses that
 )
 _register("policy_loss", "Tensor logits, str impl, bool wants_grad", _logits_operator, _logits_gradients, results=3)
-_register("policy_loss_", "Tensor(a!) logits, str impl", _logits_operator_, lambda *_: (), results=2, mutates="logits")

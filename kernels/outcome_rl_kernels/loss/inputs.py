@@ -5,7 +5,7 @@ Shapes: N tokens (all sequences flattened, B * T or packed), S sequences, H hidd
 
 import math
 import warnings
-from typing import Any, Literal, NamedTuple, Unpack
+from typing import Any, Literal, NamedTuple, Unpack, get_args
 
 import torch
 from torch import Tensor
@@ -43,7 +43,7 @@ def token_batch(
     advantages: Tensor,
     mask: Tensor,
     *,
-    rows: Rows | Tensor = "active",
+    rows: Rows = "active",
     name: str = "advantages",
     **options: Unpack[LossOptions],
 ) -> tuple[TokenBatch, Tensor]:
@@ -95,7 +95,9 @@ def token_batch(
         ref_logps=tokens.numbers("ref_logps", ref_logps),
         entropy_weights=tokens.numbers("entropy_weights", options.get("entropy_weights"), per_sequence=True),
     )
-    return batch._replace(inputs=batch.inputs._replace(active=_computed(batch, counted, rows))), counted
+    check_choice("rows", rows, get_args(Rows))
+    computed = contributing_tokens(batch) if rows == "contributing" else counted
+    return batch._replace(inputs=batch.inputs._replace(active=computed)), counted
 
 
 def active_tokens(
@@ -210,16 +212,6 @@ def contributing_tokens(batch: TokenBatch) -> Tensor:
     return found if everywhere else mean_by_sequence(found.float(), inputs) > 0
 
 
-def _computed(batch: TokenBatch, counted: Tensor, rows: Rows | Tensor) -> Tensor:
-    """Return which of the tokens that the denominator counts are computed, bool (N,)."""
-    if isinstance(rows, Tensor):
-        _check_rows(rows, batch.labels)
-        return torch.zeros_like(batch.labels, dtype=torch.bool).index_fill(0, rows, True) & counted
-    if rows not in ("contributing", "active", "all"):
-        raise ValueError(f"rows must be 'contributing', 'active', 'all' or a tensor of flat indices; got {rows!r}")
-    return contributing_tokens(batch) if rows == "contributing" else counted
-
-
 def _contributing(
     counted: Tensor,
     signal: Tensor,
@@ -298,27 +290,6 @@ def _check_finite(name: str, values_N: Tensor | None, counted_N: Tensor) -> None
             f"{name} must be finite on active tokens; got {float(values_N[position])} at flat position {position}. "
             "Give a sequence without one 0, or leave it out of the mask"
         )
-
-
-def _check_rows(rows: Tensor, labels_N: Tensor) -> None:
-    """Check that `rows` can be flat indices of tokens; on the CPU, also that they increase within [0, N)."""
-    if rows.dtype == torch.bool:
-        raise TypeError("rows must be flat indices of tokens; got a bool mask. Use mask.flatten().nonzero()[:, 0]")
-    check_tensor("rows", rows, (torch.int64,), labels_N.device)
-    if rows.dim() != 1:
-        raise ValueError(f"rows must have shape (R,): increasing flat indices of tokens; got {shape_text(rows)}")
-    if not is_readable(rows) or len(rows) == 0:
-        return
-    if rows[0] < 0 or rows[-1] >= len(labels_N) or (rows.diff() <= 0).any():
-        raise ValueError(
-            f"rows must be flat indices that increase within [0, {len(labels_N)}); got {rows}. "
-            "Use mask.flatten().nonzero()[:, 0]"
-        )
-
-
-def chosen_rows(rows: Rows | Tensor) -> tuple[Tensor | None, bool]:
-    """Return the indices of `rows`, or None and whether to find the tokens that count."""
-    return (rows, True) if isinstance(rows, Tensor) else (None, rows != "all")
 
 
 def check_head(hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, of: str = "") -> Head:

@@ -167,7 +167,7 @@ def test_long_sequences_with_half_precision_advantages(dtype: torch.dtype, token
     ("impl", "dtype"), [("reference", torch.float64), pytest.param("native", torch.float32, marks=needs_native)]
 )
 @pytest.mark.parametrize("token_loss", ["ppo", "gspo"])
-@pytest.mark.parametrize("rows", ["contributing", "active", "all", torch.arange(B * T)], ids=str)
+@pytest.mark.parametrize("rows", ["contributing", "active", "all"])
 def test_an_empty_mask_gives_zero_with_zero_gradients(
     impl: str, dtype: torch.dtype, token_loss: str, rows: Any
 ) -> None:
@@ -244,12 +244,6 @@ class TestErrors:
             ({"ref_logps": F64.expand(B)}, ValueError, "ref_logps must have the shape of labels"),
             ({"old_logps": torch.zeros(B, T, dtype=torch.int64)}, TypeError, "old_logps must have dtype float16 or"),
             ({"rows": "some"}, ValueError, "rows .*got 'some'"),
-            ({"rows": torch.tensor([0, 20])}, ValueError, r"rows .*increase within \[0, 20\)"),
-            ({"rows": torch.tensor([-1, 2])}, ValueError, r"rows .*increase within \[0, 20\)"),
-            ({"rows": torch.tensor([3, 3])}, ValueError, r"rows .*Use mask\.flatten\(\)\.nonzero\(\)"),
-            ({"rows": torch.tensor([1.0])}, TypeError, "rows .*got float32"),
-            ({"rows": torch.ones(B, T, dtype=torch.bool)}, TypeError, r"rows .*Use mask\.flatten\(\)\.nonzero\(\)"),
-            ({"rows": torch.ones(B, T, dtype=torch.int64)}, ValueError, r"rows must have shape \(R,\)"),
             ({"workspace_bytes": 0}, ValueError, "workspace_bytes .*got 0"),
             ({"workspace_bytes": True}, TypeError, "workspace_bytes .*got bool"),
             ({"normalizer": 0}, ValueError, "normalizer .*got 0.*loss_normalizer"),
@@ -320,11 +314,6 @@ class TestRows:
             assert torch.equal(whole.logps != 0, call["mask"])
             assert whole.metrics["computed_tokens"] == whole.metrics["active_tokens"] == call["mask"].sum()
         torch.testing.assert_close(linear_policy_loss(**call, rows="active").loss, output.loss)
-        some = linear_policy_loss(**call, rows=torch.arange(0, B * T, 2))
-        chosen = call["mask"] & (torch.arange(B * T) % 2 == 0).view(B, T)
-        assert torch.equal(some.logps != 0, chosen)
-        assert some.metrics["computed_tokens"] == chosen.sum()
-        assert some.metrics["active_tokens"] == call["mask"].sum()
         call["hidden"] = call["hidden"].masked_fill(~contributing[..., None], math.nan)
         assert torch.equal(linear_policy_loss(**call).loss, output.loss)
         assert linear_policy_loss(**call, rows="active").loss.isnan()
@@ -393,26 +382,9 @@ def test_fake_tensors_take_every_layout() -> None:
         name: value if value.dim() == 1 or name == "weight" else value.flatten(0, 1) for name, value in call.items()
     }
     with FakeTensorMode() as mode:
-        for arguments in (call | {"rows": torch.arange(3)}, packed | {"cu_seqlens": torch.arange(0, B * T + 1, T)}):
+        for arguments in (call, packed | {"cu_seqlens": torch.arange(0, B * T + 1, T)}):
             fake = {name: mode.from_tensor(value) for name, value in arguments.items()}
             assert linear_policy_loss(**fake).loss.shape == ()
-
-
-@needs_native
-def test_rows_compile_under_a_default_device() -> None:
-    call = inputs(torch.float32)
-    hidden = call.pop("hidden")
-
-    @torch.compile(fullgraph=True, backend="eager")
-    def loss(hidden: Tensor, rows: Tensor) -> Tensor:
-        return linear_policy_loss(hidden, **call, rows=rows).loss
-
-    rows = call["mask"].flatten().nonzero()[:, 0]
-    torch.set_default_device("cpu")
-    try:
-        assert torch.isfinite(loss(hidden, rows))
-    finally:
-        torch.set_default_device(None)
 
 
 def test_type_checkers_see_every_setting() -> None:

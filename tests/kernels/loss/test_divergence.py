@@ -18,7 +18,6 @@ from loss_cases import (
     V,
     make_case,
     needs_native,
-    rows_argument,
 )
 from torch import Tensor
 
@@ -89,7 +88,7 @@ def check(
     case, given_teacher = case.moved(device), {name: value.to(device) for name, value in given_teacher.items()}
     g = torch.Generator().manual_seed(seed)
     options |= {"mask": case.inputs["mask"], "cu_seqlens": case.inputs.get("cu_seqlens")}
-    options["rows"] = "active" if rows == "all" else rows_argument(rows, options["mask"])  # "all" wants finite states
+    options["rows"] = "active" if rows == "all" else rows  # "all" wants finite states
     if weighed != "no":
         options["weights"] = torch.rand(B if weighed == "sequence" else tuple(options["mask"].shape), generator=g)
         options["weights"][..., :1] = 0

@@ -152,7 +152,7 @@ def call_of_operator(**options: Any) -> tuple[Any, tuple[Any, ...]]:
         {"transposed": True},
         {"transposed": True, "rows": "active", "workspace_bytes": 1},
         {"rows": "all", "delta": 3.0, "softcap": 12.0},
-        {"rows": torch.arange(B * T), "token_loss": "gspo", "dtype": torch.bfloat16},
+        {"rows": "active", "token_loss": "gspo", "dtype": torch.bfloat16},
         {"fp32_logits": True, "dtype": torch.bfloat16, "workspace_bytes": 4 * 6 * V, "entropy_coef": 0.1},
         {"sample_below": 0.05, "sample_seed": 3},
     ],

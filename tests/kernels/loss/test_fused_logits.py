@@ -96,33 +96,25 @@ def test_memory_is_that_of_the_gradient(inplace: bool, copies: int, token_loss: 
 # --- torch.library and torch.compile ---
 
 
-def operator_call(**options: Any) -> tuple[Any, tuple[Any, ...]]:
-    transposed, inplace = options.pop("transposed", False), options.pop("inplace", False)
-    dtype = options.pop("dtype", torch.float32)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"absent": {"bonuses", "answer_mask", "ref_logps", "old_logps", "rollout_weights"}},
+        {"wants_grad": False},
+        {"transposed": True, "token_loss": "gspo"},
+        {"dtype": torch.bfloat16, "beta": 0.1, "entropy_coef": 0.1},
+    ],
+)
+def test_opcheck(options: dict[str, Any]) -> None:
+    transposed, dtype = options.pop("transposed", False), options.pop("dtype", torch.float32)
     case = make_case(1, dtype, options, absent=options.pop("absent", set()))
     logits = case.logits(dtype).nan_to_num()
     if transposed:
         logits = logits.permute(2, 0, 1).clone().permute(1, 2, 0)
     logits.requires_grad_(options.pop("wants_grad", True))
-    # As the product of something: what requires a gradient and is a leaf must not be overwritten.
-    return caught_operator(lambda: policy_loss(logits * 1, **case.inputs, **options, inplace=inplace))
-
-
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("policy_loss", {}),
-        ("policy_loss", {"absent": {"bonuses", "answer_mask", "ref_logps", "old_logps", "rollout_weights"}}),
-        ("policy_loss", {"wants_grad": False}),
-        ("policy_loss", {"transposed": True, "token_loss": "gspo"}),
-        ("policy_loss", {"dtype": torch.bfloat16, "beta": 0.1, "entropy_coef": 0.1}),
-        ("policy_loss_", {"inplace": True}),
-        ("policy_loss_", {"inplace": True, "dtype": torch.bfloat16, "token_loss": "gspo"}),
-    ],
-)
-def test_opcheck(name: str, options: dict[str, Any]) -> None:
-    operator, arguments = operator_call(**options)
-    assert operator is getattr(torch.ops.outcome_rl, name).default
+    operator, arguments = caught_operator(lambda: policy_loss(logits, **case.inputs, **options))
+    assert operator is torch.ops.outcome_rl.policy_loss.default
     torch.library.opcheck(operator, arguments)
 
 

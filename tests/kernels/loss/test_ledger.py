@@ -17,6 +17,7 @@ pytest.importorskip("triton", reason="Triton has no build for this platform")
 from meta_gpu import META, take_meta_for_gpu
 
 from outcome_rl_kernels import linear_divergence, linear_logprobs, linear_policy_loss
+from outcome_rl_kernels.loss import fused
 from outcome_rl_kernels.loss.rows import triton as row_kernels_triton
 from outcome_rl_kernels.loss.support import api as support
 from outcome_rl_kernels.loss.support import triton as support_triton
@@ -57,6 +58,12 @@ def arguments_of_the_loss() -> dict[str, Any]:
     }
 
 
+def chosen_rows(monkeypatch: pytest.MonkeyPatch, rows: int) -> dict[str, str]:
+    """Let a call compute so many rows."""
+    monkeypatch.setattr(fused, "rows_of_mask", lambda mask: torch.empty(rows, dtype=torch.int64, **META))
+    return {"rows": "all" if rows == N else "active"}
+
+
 def loss_and_gradients(monkeypatch: pytest.MonkeyPatch, **options: Any) -> Ledger:
     arguments = arguments_of_the_loss() | options
 
@@ -70,7 +77,7 @@ def loss_and_gradients(monkeypatch: pytest.MonkeyPatch, **options: Any) -> Ledge
 
 @pytest.mark.parametrize("rows", [N, 9011])
 def test_at_most_two_gib_beyond_inputs_and_gradients(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = {"rows": "all" if rows == N else torch.empty(rows, dtype=torch.int64, **META)}
+    chosen = chosen_rows(monkeypatch, rows)
     gathered = 0 if rows == N else 2 * rows * H  # the hidden states
     extra = loss_and_gradients(monkeypatch, **chosen).peak_bytes - GRADIENTS - gathered
     assert 1.0 * GIB < extra <= 2 * GIB
@@ -173,7 +180,7 @@ def test_log_probabilities_without_gradient_take_half_a_gib(monkeypatch: pytest.
 def test_operations_bytes_launches_and_the_predicted_time(
     rows: int, most_ms: float, most_launches: int, large: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chosen = {"rows": "all" if rows == N else torch.empty(rows, dtype=torch.int64, **META)}
+    chosen = chosen_rows(monkeypatch, rows)
     operations = loss_and_gradients(monkeypatch, **chosen).operations
     products = [operation for operation in operations if operation.multiply_adds]
     passes = [operation for operation in operations if operation.name == "_default_loss_kernel"]

@@ -357,9 +357,8 @@ def test_a_loss_of_entropies_alone() -> None:
     [
         (lambda lp, h, inputs: lp.sum(), ValueError, r"got shape \(\)"),
         (lambda lp, h, inputs: lp.half(), ValueError, "of torch.float16"),
-        (lambda lp, h, inputs: lp.detach(), ValueError, "logps or entropies"),
+        (lambda lp, h, inputs: lp.detach(), RuntimeError, "does not require grad"),
         (lambda lp, h, inputs: lp.tolist(), TypeError, "got list"),
-        (lambda lp, h, inputs: lp / 0 * inputs.advantages, ValueError, "got -?inf for a token with log"),
         (lambda lp, h, inputs: mean_by_sequence(lp, inputs), ValueError, "TokenLoss.*needs_sequences=True"),
         ("gsop", ValueError, "token_loss .*got 'gsop'; did you mean 'gspo'"),
         (3, TypeError, "token_loss .*got int"),

@@ -19,7 +19,6 @@ from loss_cases import (
     make_case,
     needs_native,
     needs_triton,
-    rows_argument,
     threads,
 )
 from loss_cases import run as run_loss
@@ -65,7 +64,6 @@ def compare(
     case = make_case(seed, dtype, chosen, **drawn)
     support = make_support(case, seed, most=V if impl == "native" else 20)  # the interpreter is slow
     move_to_support(case, support, chosen["temperature"], chosen.get("softcap"))
-    rows = rows_argument(rows, case.inputs["mask"])
     check_loss(linear_policy_loss, case, dtype, wants, chosen | {"rows": rows, "support": support}, impl=impl)
 
 
