@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 import torch
-from datasets import Dataset
+from datasets import Dataset, IterableDataset
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, TrainerCallback
 from trl import GRPOConfig
 
@@ -208,15 +208,17 @@ def evaluations(trainer: Any) -> dict[int, list[dict[str, float]]]:
 
 
 def main(folder: Path) -> None:
-    """Train with TRL's loss and with ours, and save what each run ended with; evaluate as well."""
+    """Train with TRL's loss, and with ours on a stream, and save what each run ended with; evaluate as well."""
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     ends = []
+    stream = IterableDataset.from_generator(lambda: iter(questions()))
     for fused_loss in (False, True):
         trainer = make_trainer(
             folder / "policy",
             folder / "run",
             exploration=ExplorationConfig(bonus="0.2*ucb_con + 0.1*batch"),
             fused_loss=fused_loss,
+            data=stream if fused_loss else None,
             per_device_train_batch_size=12 // world_size,
             max_steps=3,
             optim="sgd",  # AdamW makes a step of the rounding of a gradient that is nearly zero

@@ -38,38 +38,16 @@ from outcome_rl.toy import policy_dir
 pytestmark = pytest.mark.nightly
 
 PACKED = (
-    *("apertus", "arcee", "cohere", "cohere2", "deepseek_v3", "dots1", "ernie4_5", "exaone4", "gemma", "gemma2"),
-    *("gemma3_text", "gemma3n_text", "gemma4_text", "glm", "glm4", "glm4_moe", "gpt_neox", "granite", "granitemoe"),
-    *(
-        "helium",
-        "hunyuan_v1_dense",
-        "llama",
-        "minimax_m2",
-        "ministral3",
-        "mistral",
-        "mixtral",
-        "olmo",
-        "olmo2",
-        "olmo3",
-    ),
-    *("biogpt", "gpt2", "jetmoe", "phimoe"),
-    *("olmoe", "opt", "phi", "phi3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "seed_oss", "smollm3", "starcoder2"),
+    *("apertus", "arcee", "biogpt", "cohere", "cohere2", "deepseek_v3", "dots1", "ernie4_5", "exaone4", "gemma"),
+    *("gemma2", "gemma3_text", "gemma3n_text", "gemma4_text", "glm", "glm4", "glm4_moe", "gpt2", "gpt_neox"),
+    *("granite", "granitemoe", "helium", "hunyuan_v1_dense", "jetmoe", "llama", "minimax_m2", "ministral3"),
+    *("mistral", "mixtral", "olmo", "olmo2", "olmo3", "olmoe", "opt", "phi", "phi3", "phimoe", "qwen2", "qwen2_moe"),
+    *("qwen3", "qwen3_moe", "seed_oss", "smollm3", "starcoder2"),
 )
 PADDED = (
-    *(
-        "bamba",
-        "bloom",
-        "doge",
-        "falcon",
-        "falcon_h1",
-        "gpt_oss",
-        "gptj",
-        "granitemoehybrid",
-        "jamba",
-        "lfm2",
-        "lfm2_moe",
-    ),
-    *("nemotron", "nemotron_h", "olmo_hybrid", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next", "stablelm", "xglm"),
+    *("bamba", "bloom", "doge", "falcon", "falcon_h1", "gpt_oss", "gptj", "granitemoehybrid", "jamba", "lfm2"),
+    *("lfm2_moe", "nemotron", "nemotron_h", "olmo_hybrid", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next"),
+    *("stablelm", "xglm"),
 )
 # Trained on samples of another engine: from the cache, prompts of different lengths are not as whole sequences.
 ELSEWHERE = ("falcon_mamba", "mamba", "mamba2", "minimax", "recurrent_gemma", "rwkv", "xlstm")
@@ -135,7 +113,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "phimoe": LOCAL,
     "qwen2_moe": EXPERTS,
     "qwen3_5_moe_text": {**LINEAR, **EXPERTS},
-    "qwen3_5_text": LINEAR,
+    # With heads of 4, float32 errs by 2e-4 in transformers itself: weights moved by 6e-8 change a gradient by 7e-5.
+    "qwen3_5_text": {**LINEAR, "linear_key_head_dim": 8, "linear_value_head_dim": 8},
     "qwen3_moe": EXPERTS,
     "qwen3_next": {**LINEAR, **EXPERTS},
     "recurrent_gemma": {"num_hidden_layers": 3, "lru_width": 16, "attention_window_size": 32},
@@ -188,9 +167,9 @@ def assert_same_gradients(ours: Sequence[torch.Tensor], true: Sequence[torch.Ten
     size = max(float(wanted.abs().max()) for _, wanted in pairs)
     assert size > 0
     for found, wanted in pairs:
-        assert (found - wanted).abs().max() <= 5e-4 * wanted.abs().max() + 1e-6 * size
+        assert (found - wanted).abs().max() <= 1e-4 * wanted.abs().max() + 1e-6 * size
     flat, flat_true = (torch.cat([x.flatten() for x in each]) for each in zip(*pairs, strict=True))
-    assert (flat - flat_true).norm() <= 2e-5 * flat_true.norm()
+    assert (flat - flat_true).norm() <= 1e-5 * flat_true.norm()
 
 
 @pytest.mark.parametrize("name", NAMES)

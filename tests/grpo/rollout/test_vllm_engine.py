@@ -10,6 +10,8 @@ import pytest
 import torch
 from grpo_runs import MakeConfig
 from safetensors.torch import load_file
+from tiny_models import SIZES, save_random
+from transformers import AutoConfig, AutoTokenizer
 
 from outcome_rl.grpo.config.schema import ModelConfig, RolloutConfig, SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
@@ -67,6 +69,17 @@ def test_adapters_are_not_rounded_away(dtype: str, rank: int, options: dict[str,
     model = ModelConfig(path="toy", dtype=dtype, lora_rank=rank)
     assert sends_adapters(model) == ("enable_lora" in options)
     assert weights_of(model) == options
+
+
+def test_adapters_on_experts_are_refused_before_vllm_starts(tmp_path: Path, small_config: MakeConfig) -> None:
+    shape = AutoConfig.for_model(
+        "qwen3_moe", **SIZES, num_key_value_heads=2, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16
+    )
+    save_random(shape, AutoTokenizer.from_pretrained(policy_dir()), tmp_path / "policy")
+    options = [f"model.path={tmp_path / 'policy'}", "model.lora_rank=2", "model.device=cpu"]
+    config = small_config(tmp_path, *options, "model.dtype=bfloat16")
+    with pytest.raises(ValueError, match=r"experts of Qwen3Moe.* model\.target_modules"):
+        VllmEngine(Policy.load(config.model), config)
 
 
 def test_a_rank_that_vllm_lacks_is_refused() -> None:
