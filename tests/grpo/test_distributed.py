@@ -142,6 +142,11 @@ def run_rank(rank: int, port: int) -> None:
         of_vllm = with_logps(batch, [[-2.0] * len(sample.rollout.token_ids) for sample in batch])
         vllm = ["rollout.engine=vllm", "rollout.importance_cap=1.5", "actor.ppo_mini_batch_size=1"]
         check_updates(two_policies(), of_vllm, load_config("toy", [*CONFIG, *vllm]), rank)
+        # The order of the rows and the cuts into micro-batches change no metric, whichever process has which rows.
+        whole = load_config("toy", [*CONFIG, "actor.ppo_epochs=1"])
+        orders = ((batch, whole), (batch[::-1], one_by_one(whole)), (batch[3:] + batch[:3], whole))
+        found = [check_updates(two_policies(), order, settings, rank) for order, settings in orders]
+        assert found == [pytest.approx(found[0], rel=1e-5, abs=1e-7)] * 3
         # In bfloat16 the gradients of the same micro-batches alone are the same.
         single = one_by_one(load_config("toy", [*CONFIG, "actor.ppo_epochs=1"]))
         bfloat16 = [Policy.load(replace(MODEL, dtype="bfloat16")) for _ in range(2)]
@@ -209,7 +214,9 @@ def check_weights(rank: int) -> None:
     assert model.weight.tolist() == [[0, 0], [0, 0]]
 
 
-def check_updates(policies: Sequence[Policy], batch: Sequence[Sample], config: TrainConfig, rank: int) -> None:
+def check_updates(
+    policies: Sequence[Policy], batch: Sequence[Sample], config: TrainConfig, rank: int
+) -> dict[str, float]:
     """Compare updates of two processes with those of one: equal gradients, and equal bits on all ranks."""
     together, alone, stats = updates_together_and_alone(policies, batch, config, rank, RANKS)
     for parameter, same in zip(together, alone, strict=True):
@@ -217,6 +224,7 @@ def check_updates(policies: Sequence[Policy], batch: Sequence[Sample], config: T
     assert stats["actor/grad_norm"] > 0.01
     first, second = distributed.all_gather_object(lambda: [parameter.detach() for parameter in together])
     assert all(map(torch.equal, first, second))
+    return stats
 
 
 # By torchrun, as a user starts them.

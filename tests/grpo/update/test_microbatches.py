@@ -1,11 +1,14 @@
 """Packing, shared prefixes, padding and compilation change how a batch is computed, and nothing else."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
 import pytest
 import torch
-from grpo_runs import MakeConfig, Sample, assert_same_update, clone, columns, updater_of
+from grpo_runs import MakeConfig, Sample, assert_same_update, clone, columns, updater_of, with_logps
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from outcome_rl.grpo.model.policy import Policy
 
@@ -13,36 +16,44 @@ ALL = "actor.ppo_max_token_len_per_gpu=4096"
 FEW = "actor.ppo_max_token_len_per_gpu=32"
 
 
-@pytest.mark.parametrize(
-    ("settings", "loss_agg_mode", "answer_mask_mode"),
-    [
-        (("actor.use_prefix_grouper=false",), "token-sum", "policy"),
-        (("actor.ppo_max_token_len_per_gpu=32",), "token-mean", "all"),
-        # Parts a group: its prompt is computed in both parts.
-        (("actor.ppo_max_token_len_per_gpu=64",), "seq-mean-token-sum", "bonus"),
-        ((FEW,), "seq-mean-token-mean", "all"),
-        ((FEW, "actor.use_prefix_grouper=false"), "seq-mean-token-sum-norm", "none"),
-    ],
-    ids=["own prompts", "few", "parts", "few tokens", "few tokens, own prompts"],
+AGGREGATIONS = ("token-sum", "token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    groups=st.permutations(range(3)),
+    inside=st.tuples(*[st.permutations(range(3))] * 3),
+    limit=st.sampled_from([32, 64, 4096]),  # tokens; 64 part a group, whose prompt is computed in both parts
+    shares=st.booleans(),
+    loss_agg_mode=st.sampled_from(AGGREGATIONS),
+    answer_mask_mode=st.sampled_from(["none", "policy", "bonus", "all"]),
 )
-def test_packing_changes_nothing(
-    settings: tuple[str, ...],
+def test_neither_order_nor_micro_batches_change_a_metric_or_a_gradient(
+    groups: Sequence[int],
+    inside: Sequence[Sequence[int]],
+    limit: int,
+    shares: bool,
     loss_agg_mode: str,
     answer_mask_mode: str,
     base: Policy,
     grouped: list[Sample],
     make_config: MakeConfig,
 ) -> None:
-    """Compare one packed row with shared prompts with several rows, and with rows without sharing."""
+    """Compare a batch in one packed row with shared prompts with another order of its groups and rows, in any cuts."""
     modes = (f"actor.loss_agg_mode={loss_agg_mode}", f"exploration.answer_mask_mode={answer_mask_mode}")
     several = ("actor.loss_mode=gspo", "actor.ppo_epochs=2", "actor.entropy_coeff=0.01", "actor.optim.lr=1e-6")
+    cut = (f"actor.ppo_max_token_len_per_gpu={limit}", f"actor.use_prefix_grouper={shares}")
+    batch = with_logps(grouped, [[-2.0] * len(sample.rollout.token_ids) for sample in grouped])
     found = []
-    for more in ((ALL,), settings):
+    for order, more in ((range(9), (ALL,)), ([3 * group + row for group in groups for row in inside[group]], cut)):
         updater = updater_of(clone(base), make_config(*several, *modes, *more), total_steps=10)
-        found += [updater, updater.step(columns(grouped))]
+        found += [updater, updater.step(columns([batch[row] for row in order]))]
     assert_same_update(*found)
+    shares_of = [{name: value for name, value in one.items() if name.endswith("fraction")} for one in found[1::2]]
+    assert shares_of[0] == pytest.approx(shares_of[1], rel=1e-6)
     assert found[1]["actor/ratio_mean"] != 1
     assert found[1]["actor/kl"] > 0
+    assert found[1]["rollout/logp_diff_mean"] > 0
 
 
 def test_padding_instead_of_packing_changes_nothing(
