@@ -21,7 +21,6 @@ from outcome_rl.grpo.model.dtype import with_dtype
 from outcome_rl.grpo.model.lora import add_adapters
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.model.source import model_path
-from outcome_rl.grpo.rollout.engine import engine_class
 from outcome_rl.terminal.text import errors_on_one_line
 
 MAX_LOGITS_BYTES = 2 * 2**30  # workspace of the loss on a GPU, docs/losses.md
@@ -98,12 +97,11 @@ def estimate_memory(config: TrainConfig) -> MemoryEstimate:
     processes = distributed.world_size() if sharded else 1
     masters = trained * FLOAT32 if not adapts and (sharded or dtype != torch.float32) else 0
     reference = weights if config.actor.loss.beta and not adapts else 0
-    offloads = config.actor.ref_param_offload
     held = [
         Part(f"weights, {config.model.dtype}", 0 if sharded and masters else weights + own, "always"),
         Part("master weights, float32", masters, "always"),
         Part("AdamW, two moments", 2 * trained * FLOAT32, "always"),
-        Part("reference policy", reference, "update" if offloads else "always"),
+        Part("reference policy", reference, "always"),
         Part("gradients, float32", trained * FLOAT32, "update"),
     ]
     parts = [
@@ -111,8 +109,8 @@ def estimate_memory(config: TrainConfig) -> MemoryEstimate:
         Part(f"activations of {batch} x {length} tokens", kept, "update"),
         Part("policy loss, logits a chunk at a time", loss, "update"),
     ]
-    engine = engine_class(config.rollout.engine)
-    if engine.samples_policy:
+    samples_here = config.rollout.engine == "transformers"
+    if samples_here:
         sequences = min(config.rollout.micro_batch_size, config.data.train_batch_size * config.rollout.n)
         heads = getattr(shape, "num_key_value_heads", None) or shape.num_attention_heads
         width = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
@@ -122,7 +120,7 @@ def estimate_memory(config: TrainConfig) -> MemoryEstimate:
         # With gradients: all that is in no layer, the layer that computes, and the next, which is prefetched.
         gathered = num_parameters - sum(in_layers) + 2 * max(in_layers, default=0)
         parts.append(Part("gathered weights and gradients", (1 if adapts else 2) * gathered * size, "update"))
-        if engine.samples_policy:
+        if samples_here:
             parts.append(Part("gathered weights", weights, "rollout"))
     return MemoryEstimate(num_parameters, [part for part in parts if part.num_bytes])
 

@@ -61,7 +61,7 @@ def sample_responses(
     from outcome_rl.grpo.model.policy import Policy
     from outcome_rl.grpo.rollout.decode_loop import decode
 
-    policy = Policy.load(ModelConfig(path=str(source.folder), device=device.type))
+    policy = Policy.load(ModelConfig(path=str(source.folder), device="cuda" if device.type == "cuda" else "cpu"))
     prompts = [
         policy.tokenizer.apply_chat_template(
             [{"role": "user", "content": source.questions[index % len(source.questions)]}],

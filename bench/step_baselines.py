@@ -69,7 +69,7 @@ class Baseline(ABC):
         self.config = trainer.parts.config
         self.device = trainer.parts.policy.device
         # As transformers loads it: the trainer's has other attention, and masters that take its gradients.
-        self.policy = Policy.load(replace(self.config.model, use_remove_padding="false"))
+        self.policy = Policy.load(replace(self.config.model, use_remove_padding=False))
         self.reference: nn.Module  # frozen
 
     @abstractmethod

@@ -131,7 +131,7 @@ def evaluate(
     from outcome_rl.analyze import Report, analyze_file
     from outcome_rl.files.atomic import write_json
     from outcome_rl.files.jsonl import write_rows
-    from outcome_rl.tools.sample import average_report, file_name, open_sampler, sampling_config
+    from outcome_rl.tools.sample import file_name, open_sampler, sampling_config
     from outcome_rl.tools.tables import print_reports
 
     only_our_progress()
@@ -140,8 +140,8 @@ def evaluate(
     settings = sampling_config(model, data, config, overrides)
     reports: dict[str, Report] = {}
     failed: list[dict[str, Any]] = []
-    groups = [[source] for source in dict.fromkeys(settings.data.test_files)]
-    with open_sampler(settings, groups, folder, with_text=True) as (sampler, sets):
+    sources = [*dict.fromkeys(settings.data.test_files)]
+    with open_sampler(settings, sources, folder) as (sampler, sets):
         for dataset in sets:
             path = folder / file_name(dataset)
             with show_progress(dataset.name, "questions") as progress:
@@ -153,8 +153,6 @@ def evaluate(
             )
             never = {one["question_id"] for one in questions if not one["correct"]}
             failed += [problem.row() for problem in dataset.problems if problem.id in never]
-    if len(reports) > 1:
-        reports["average over the data sets"] = average_report(list(reports.values()))
     print_reports(reports)
     write_json(folder / "summary.json", {"model": model, "reports": reports})
     print(printable(f"{out}/ holds the samples and summary.json"))
@@ -197,7 +195,7 @@ def export(model: str, out: Path, dtype: Literal["bfloat16", "float16", "float32
                 "allow it. Add --trust-remote-code if you trust the model"
             )
         model_config = ModelConfig(
-            path=path, device="cpu", dtype="float32", trust_remote_code=trust_remote_code, use_remove_padding="false"
+            path=path, device="cpu", dtype="float32", trust_remote_code=trust_remote_code, use_remove_padding=False
         )
         policy, _ = load_model(model_config)
         if policy.adapters is not None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from outcome_rl.analyze import classify_samples
 from outcome_rl.files.samples import Question, read_sample_file
+from outcome_rl.grpo.config.schema import SamplingConfig
 from outcome_rl.grpo.types import ProblemSet
 from outcome_rl.outcomes.keys import NO_ANSWER
 from outcome_rl.outcomes.kinds import OutcomeKind, Progress
@@ -38,6 +39,7 @@ def find_hard(
     sampler: Sampler,
     matcher: OutcomeKind,
     dataset: ProblemSet,
+    sampling: SamplingConfig,
     k: int,
     out: Path,
     show: Callable[[str, str], AbstractContextManager[Progress]],
@@ -45,6 +47,7 @@ def find_hard(
     """Sample until each problem is solved or has failed `k` times.
 
     Args:
+        sampling: of the samples, whose number it leaves open.
         k: number of samples that all fail in a hard problem.
         out: folder of `samples-N.jsonl`, one file a round; a search that was stopped continues from them.
         show: opens a display of progress, given a label and a unit.
@@ -59,10 +62,9 @@ def find_hard(
     while left.problems and drawn < k:
         total = min(k, 2 * drawn or FIRST_ROUND)
         path = out / f"samples-{total}.jsonl"
-        sampling = replace(sampler.config.rollout.val_kwargs, n=total - drawn)
         name = f"samples {drawn + 1} to {total}"
         with show(name, "questions") as progress:
-            sampler.fill(path, left, sampling, name, progress)
+            sampler.fill(path, left, replace(sampling, n=total - drawn), name, progress)
         for question in read_sample_file(path).questions:
             questions[question.question_id].answers.extend(question.answers)
         outcomes, found = classify_samples(matcher, [questions[problem.id] for problem in left.problems])

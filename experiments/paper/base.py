@@ -143,7 +143,7 @@ class Base:
         pool = _written(self.folder / "data" / str(cell.instance) / "pool.jsonl", rows)
         out = self.folder / "hard" / cell.name
         with self._sampler(cell, pool, out, 0) as (sampler, prompts), OutcomeMatcher() as matcher:
-            _, hard = find_hard(sampler, matcher, prompts, self.plan.hard_samples, out, show)
+            _, hard = find_hard(sampler, matcher, prompts, SamplingConfig(), self.plan.hard_samples, out, show)
         return [row for row in rows if row["id"] in set(hard)]
 
     @contextmanager
@@ -151,7 +151,7 @@ class Base:
         """Open the sampler of a base policy for the questions of a file."""
         model = self.policy(cell.instance, cell.policy)
         config = sampling_config(model, [str(source)], "toy", [f"trainer.seed={seed}"])
-        with open_sampler(config, [[str(source)]], out, with_text=False) as (sampler, (dataset,)):
+        with open_sampler(config, [str(source)], out) as (sampler, (dataset,)):
             yield sampler, dataset
 
 

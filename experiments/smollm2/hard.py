@@ -90,10 +90,10 @@ def prepare(plan: Plan, folder: Path, unit: int, base: Path = FOLDER) -> Measure
     if not (start / "train.jsonl").exists():
         config = _sampling(start, "pool", unit)
         with (
-            open_sampler(config, [[str(start / "pool.jsonl")]], start / "hard", with_text=False) as (sampler, (pool,)),
+            open_sampler(config, [str(start / "pool.jsonl")], start / "hard") as (sampler, (pool,)),
             OutcomeMatcher() as matcher,
         ):
-            _, hard = find_hard(sampler, matcher, pool, plan.failed, start / "hard", _show)
+            _, hard = find_hard(sampler, matcher, pool, config.rollout.val_kwargs, plan.failed, start / "hard", _show)
         kept = [row for row in read_rows(start / "pool.jsonl") if row["id"] in set(hard)][: plan.questions]
         kept = kept[: len(kept) // plan.batch * plan.batch]
         if not kept:
@@ -104,10 +104,7 @@ def prepare(plan: Plan, folder: Path, unit: int, base: Path = FOLDER) -> Measure
     if len(list(read_rows(samples))) < questions:
         count = plan.steps * plan.batch * plan.n // questions
         config = _sampling(start, "train", unit)
-        with open_sampler(config, [[str(start / "train.jsonl")]], samples.parent, with_text=False) as (
-            sampler,
-            (asked,),
-        ):
+        with open_sampler(config, [str(start / "train.jsonl")], samples.parent) as (sampler, (asked,)):
             sampler.fill(samples, asked, SamplingConfig(n=count), "base policy", _ignore)
     return _coverage(samples)
 

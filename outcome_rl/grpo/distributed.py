@@ -53,27 +53,19 @@ def choose_device(device: str) -> torch.device:
     """Return the device that `model.device` names; "auto" takes a GPU where there is one.
 
     Raises:
-        ValueError: it names a GPU, and PyTorch sees none, or a device that the trainer does not support.
+        ValueError: it names a GPU, and PyTorch sees none.
     """
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        chosen = torch.device(device)
-    except RuntimeError:  # no name of a device
-        chosen = torch.device("meta")
-    if chosen.type not in ("cpu", "cuda"):
-        raise ValueError(f"model.device={device!r} is not supported, only cpu and cuda are; use model.device=cpu")
-    if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"model.device={device!r}, but PyTorch sees no GPU; use model.device=cpu or auto")
-    return chosen
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("model.device=cuda, but PyTorch sees no GPU; use model.device=cpu or auto")
+    return torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")
 
 
 def check(model_device: str, train_batch_size: int) -> torch.device:
     """Return the device of this process; refuse one that is not here, and what does not work in several processes.
 
     Raises:
-        ValueError: see `choose_device`; or questions that the processes cannot divide equally, fewer GPUs than
-            processes, or one GPU for all processes.
+        ValueError: see `choose_device`; or questions that the processes cannot divide equally, or fewer GPUs than
+            processes.
     """
     device, processes = choose_device(model_device), world_size()
     if processes == 1:
@@ -82,11 +74,6 @@ def check(model_device: str, train_batch_size: int) -> torch.device:
         raise ValueError(
             f"data.train_batch_size={train_batch_size} questions must be divisible by the number of "
             f"processes, {processes}, so that each samples equally many; change one of the two"
-        )
-    if device.index is not None:
-        raise ValueError(
-            f"model.device={model_device!r} is one GPU for all {processes} processes; use auto, and choose GPUs "
-            "by CUDA_VISIBLE_DEVICES"
         )
     if device.type == "cuda" and _local_rank() >= torch.cuda.device_count():
         raise ValueError(

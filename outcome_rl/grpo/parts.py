@@ -21,7 +21,7 @@ from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.plan import Plan, digest, versions
 from outcome_rl.grpo.rollout.collector import Collector
-from outcome_rl.grpo.rollout.engine import RolloutEngine, open_engine
+from outcome_rl.grpo.rollout.engine import CheckedEngine, RolloutEngine
 from outcome_rl.grpo.run.checkpoint import CHECKPOINTS, check_same_run, latest_checkpoint, mark_best, write_checkpoint
 from outcome_rl.grpo.run.evaluation import MACRO_VALIDATION, best_steps, watched_set
 from outcome_rl.grpo.run.open_explorer import open_explorer
@@ -141,7 +141,8 @@ def open_parts(plan: Plan, announce: Callable[[str], None] = lambda phase: None)
         resources.callback(log.close)
 
         announce(f"starting the rollout engine {config.rollout.engine}")
-        engine = resources.enter_context(closing(open_engine(plan.engine, policy, config)))
+        opened = plan.engine.open(policy, config.rollout, config.model, config.data.max_length)
+        engine = CheckedEngine(resources.enter_context(closing(opened)), policy.end_token_ids)
         collector = Collector(
             config.rollout,
             config.algorithm,

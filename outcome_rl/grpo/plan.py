@@ -89,7 +89,7 @@ def plan(config: TrainConfig, announce: Callable[[str], None] = lambda phase: No
     """
     data, trainer = config.data, config.trainer
     device = distributed.check(config.model.device, data.train_batch_size)
-    engine = check_engine(config)
+    engine = check_engine(config.rollout)
     check_loggers(trainer.logger)
     _check_writable(config.run_dir)
     checkpoint = latest_checkpoint(config.run_dir / CHECKPOINTS)

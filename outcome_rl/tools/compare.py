@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from outcome_rl.grpo.config.load import default_values, leaves
+from outcome_rl.grpo.config.load import leaves
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.run.evaluation import best_steps
 from outcome_rl.terminal.tables import counted, print_table
@@ -81,7 +81,7 @@ def name_methods(runs: Sequence[Run], folders: Sequence[Path], apart: Sequence[s
     Raises:
         ValueError: two runs have equal settings, these included.
     """
-    flat = [default_values() | dict(leaves(run.config)) for run in runs]
+    flat = [dict(leaves(run.config)) for run in runs]
     names = [one.name for one in settings_of(TrainConfig()) if one.affects_results or one.name in MORE]
     varied = [name for name in names if len({json.dumps(settings.get(name)) for settings in flat}) > 1]
     known: dict[str, Path] = {}

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import torch
 
-from outcome_rl.grpo.config.load import default_values
 from outcome_rl.grpo.config.schema import ModelConfig
 from outcome_rl.grpo.model.dtype import with_dtype
 from outcome_rl.grpo.model.policy import Policy
@@ -27,7 +26,7 @@ def load_model(config: ModelConfig) -> tuple[Policy, ModelConfig]:
         return Policy.load(config), config
     try:
         state = read_state(folder.parent, "state.json")
-        saved = default_values() | state["identity"]
+        saved = state["identity"]
         if saved["model.dtype"] != "bfloat16":
             return Policy.load(config), config
         names = ("path", "lora_rank", "lora_alpha", "target_modules")

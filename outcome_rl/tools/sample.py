@@ -7,12 +7,9 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean
-from typing import Any, cast
 
-from outcome_rl.analyze import Report
 from outcome_rl.files.atomic import fingerprint, write_json
 from outcome_rl.files.bounds import read_state_file
 from outcome_rl.files.jsonl import append_rows, read_rows
@@ -21,12 +18,10 @@ from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.data.problems import load_problems
 from outcome_rl.grpo.data.prompts import tokenize
 from outcome_rl.grpo.model.dtype import with_dtype
-from outcome_rl.grpo.rollout.engine import RolloutEngine, check_engine, open_engine
+from outcome_rl.grpo.rollout.engine import CheckedEngine, RolloutEngine, check_engine
 from outcome_rl.grpo.run.checkpoint import check_same_run
 from outcome_rl.grpo.run.run_lock import only_run_in
 from outcome_rl.grpo.types import ProblemSet
-from outcome_rl.metrics import macro_average
-from outcome_rl.outcomes.extraction.response import extract_answer
 from outcome_rl.outcomes.kinds import Progress
 from outcome_rl.sampler.seeds import derive_seed
 from outcome_rl.tools.find_model import find_model
@@ -63,6 +58,7 @@ def sampling_config(
     start = preset or trained_with or ("toy" if path == "toy" else None)
     given = json.dumps(list(sources), ensure_ascii=False)
     fixed = [f"model.path={path}", "trainer.experiment_name=samples", "rollout.free_cache_engine=false"]
+    fixed += ["rollout.top_p=1", "rollout.top_k=-1", "rollout.importance_cap=null"]  # which only training reads
     if sources:  # all of them, whatever part of its validation data a run was watched on
         fixed += [f"data.train_files={given}", f"data.test_files={given}"]
     elif start is None:
@@ -77,11 +73,18 @@ def sampling_config(
 
 @dataclass
 class Sampler:
-    """Rollout engine that fills files with samples, by the length limit and the seed of the settings."""
+    """Rollout engine that fills files with samples.
+
+    Attributes:
+        max_tokens: largest length of a response.
+        seed: of all samples.
+        batch_size: sequences that the engine generates at a time.
+    """
 
     engine: RolloutEngine
-    config: TrainConfig
-    with_text: bool = field(kw_only=True)  # False stores only the answers of responses, which takes much less space
+    max_tokens: int
+    seed: int
+    batch_size: int
 
     def fill(self, path: Path, dataset: ProblemSet, sampling: SamplingConfig, name: str, progress: Progress) -> None:
         """Append to `path` a row for each question that it lacks, with `sampling.n` samples.
@@ -92,7 +95,7 @@ class Sampler:
         """
         done, total = {row["question_id"] for row in read_rows(path)}, len(dataset.problems)
         # A few batches of the engine: enough to keep it busy, and little to lose in a kill.
-        width = max(1, 4 * self.config.rollout.micro_batch_size // sampling.n)
+        width = max(1, 4 * self.batch_size // sampling.n)
         copies = _copies(dataset)
         progress(len(done), total)
         with append_rows(path) as file:
@@ -100,30 +103,23 @@ class Sampler:
                 problems = dataset.problems[start : start + width]
                 if all(problem.id in done for problem in problems):
                     continue
-                texts: dict[int, list[str]] = {}  # index of a problem -> its responses
+                samples: dict[int, list[dict[str, str]]] = {}  # of a problem, by its index
                 for copy in sorted({*copies[start : start + width]}):
                     rows = [row for row in range(start, start + len(problems)) if copies[row] == copy]
                     rollouts = self.engine.generate(
                         [dataset.prompts[row] for row in rows],
                         sampling,
-                        self.config.data.max_response_length,
-                        derive_seed(self.config.trainer.seed, "samples", name, copy),
+                        self.max_tokens,
+                        derive_seed(self.seed, "samples", name, copy),
                     )
                     for row, first in zip(rows, range(0, len(rollouts), sampling.n), strict=True):
-                        texts[row] = [rollout.text for rollout in rollouts[first : first + sampling.n]]
+                        samples[row] = [{"text": one.text} for one in rollouts[first : first + sampling.n]]
                 for row, problem in enumerate(problems, start):
                     if problem.id not in done:
-                        samples = [*map(self._stored, texts[row])]
-                        line = {"question_id": problem.id, "gold": problem.answer, "samples": samples}
+                        line = {"question_id": problem.id, "gold": problem.answer, "samples": samples[row]}
                         file.write(json.dumps(line).encode() + b"\n")
                 file.flush()
                 progress(min(start + width, total), total)
-
-    def _stored(self, text: str) -> dict[str, str | None]:
-        if self.with_text:
-            return {"text": text}
-        answer = extract_answer(text)
-        return {"answer": None if answer is None else answer.text}
 
 
 def _copies(dataset: ProblemSet) -> list[int]:
@@ -146,15 +142,12 @@ def file_name(dataset: ProblemSet) -> str:
 
 
 @contextmanager
-def open_sampler(
-    config: TrainConfig, groups: Sequence[Sequence[str]], out: Path, *, with_text: bool, **more: object
-) -> Iterator[tuple[Sampler, list[ProblemSet]]]:
+def open_sampler(config: TrainConfig, sources: Sequence[str], out: Path) -> Iterator[tuple[Sampler, list[ProblemSet]]]:
     """Read problems and model, open the engine, and claim the folder of samples.
 
     Args:
-        groups: sources of problems, one group for each data set.
+        sources: problems, each source a data set.
         out: folder that holds samples of the same model, problems and settings, or none.
-        more: further values that the samples depend on.
 
     Raises:
         FileNotFoundError, ValueError: bad data, model or settings, or `out` holds other samples.
@@ -162,44 +155,24 @@ def open_sampler(
     record = out / "settings.json"
     recorded = json.loads(read_state_file(record)) if record.exists() else None
     config = replace(config, model=with_dtype(config.model, (recorded or {}).get("model.dtype")))
-    chosen = check_engine(config, trains=False)
-    sets = [load_problems(group, config.data, training=False, needs_answers=config.needs_answers) for group in groups]
+    chosen = check_engine(config.rollout)
+    sets = [load_problems([one], config.data, training=False, needs_answers=config.needs_answers) for one in sources]
     names = [file_name(dataset) for dataset in sets]
     if len(set(names)) < len(names):
         raise ValueError(f"two sources share a name, and so a file of samples: {', '.join(names)}; rename one")
     depends = ("model.", "data.", "rollout.", "trainer.seed")
     identity = {name: value for name, value in config.identity.items() if name.startswith(depends)}
-    identity |= {f"problems of {one.name}": one.fingerprint[:16] for one in sets} | more
+    identity |= {f"problems of {one.name}": one.fingerprint[:16] for one in sets}
     with only_run_in(out):
         policy, loaded = load_model(config.model)
         if (folder := Path(config.model.path)).is_dir():  # a path may hold other weights another time
             identity["weights"] = fingerprint(folder if loaded is config.model else folder / "adapter")
         if recorded is not None:
             check_same_run(recorded, identity, out, "choose another --out")
-        config = replace(config, model=loaded)
         sets = [tokenize(dataset, policy.tokenizer, config.data) for dataset in sets]
-        with closing(open_engine(chosen, policy, config)) as engine:
+        rollout, longest = config.rollout, config.data.max_response_length
+        with closing(chosen.open(policy, rollout, loaded, config.data.max_length)) as engine:
             if recorded is None:
                 write_json(record, identity)
-            yield Sampler(engine, config, with_text=with_text), sets
-
-
-def average_report(reports: Sequence[Report]) -> Report:
-    """Average the reports of several data sets; sum or join entries that are not metrics."""
-    average: dict[str, Any] = {**macro_average(reports)}
-    for name in [name for name in reports[0] if name not in average]:
-        values: list[Any] = [report[name] for report in reports]  # type: ignore[literal-required]
-        match values[0]:
-            case str():
-                average[name] = values[0]  # the outcome rule, which all share
-            case dict() if any(isinstance(entry, str) for one in values for entry in one.values()):
-                average[name] = {key: entry for one in values for key, entry in one.items()}  # a question's reason
-            case dict():
-                average[name] = dict(sum(map(Counter, values), Counter[str]()).most_common())
-            case list():
-                average[name] = [item for items in values for item in items]
-            case float():
-                average[name] = fmean(values)
-            case _:
-                average[name] = sum(values)
-    return cast(Report, average)
+            checked = CheckedEngine(engine, policy.end_token_ids)
+            yield Sampler(checked, longest, config.trainer.seed, rollout.micro_batch_size), sets

@@ -92,23 +92,12 @@ def test_each_process_gets_as_many_questions(small_config: MakeConfig, tmp_path:
     assert not config.run_dir.exists()
 
 
-def test_a_device_that_does_not_exist_is_refused_first(small_config: MakeConfig, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"model\.device='gpu' is not supported"):
-        open_parts(plan(small_config(tmp_path, "model.device=gpu", "data.train_files=missing.jsonl")))
-
-
-@pytest.mark.parametrize(
-    ("device", "rank", "message"),
-    [
-        ("cuda:1", 0, r"model\.device='cuda:1' is one GPU for all 2 processes; use auto"),
-        ("auto", 1, r"process 2 of this machine has no GPU: PyTorch sees 1\. Start one process per GPU"),
-    ],
-)
-def test_each_process_needs_its_own_gpu(device: str, rank: int, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_process_needs_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with as_rank(rank, 2, LOCAL_RANK=str(rank)), pytest.raises(ValueError, match=message):
-        distributed.check(device, 8)
+    message = r"process 2 of this machine has no GPU: PyTorch sees 1\. Start one process per GPU"
+    with as_rank(1, 2, LOCAL_RANK="1"), pytest.raises(ValueError, match=message):
+        distributed.check("auto", 8)
 
 
 # In two processes, each of which compares with its own run as one process.

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from outcome_rl.grpo.config.schema import TrainConfig
+from outcome_rl.grpo.config.schema import ModelConfig, RolloutConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.engine import RolloutEngine
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
@@ -14,8 +14,8 @@ NAME = "foreign_engine:ForeignEngine"
 class ForeignEngine(RolloutEngine):
     """Samples what the policy samples, and reports -1 for each token."""
 
-    def __init__(self, policy: Policy, config: TrainConfig) -> None:
-        self.engine = TransformersEngine(policy, config.rollout.micro_batch_size)
+    def __init__(self, policy: Policy, rollout: RolloutConfig, model: ModelConfig, max_length: int) -> None:
+        self.engine = TransformersEngine(policy, rollout.micro_batch_size)
 
     def update_weights(self, policy: Policy) -> None:
         self.engine.update_weights(policy)

@@ -5,7 +5,6 @@ import statistics
 from pathlib import Path
 
 import pytest
-import yaml
 from written_runs import cut_off, evaluation, study, toy_run
 
 from outcome_rl.cli import main
@@ -40,14 +39,6 @@ def test_runs_on_other_data_are_refused_by_name(tmp_path: Path) -> None:
         compare_runs([one, other])
 
 
-def test_a_metric_that_is_no_number_is_named(tmp_path: Path) -> None:
-    folder = toy_run(tmp_path / "nan", "none", 0, (0.6, 0.8))
-    with (folder / "metrics.jsonl").open("a") as file:
-        file.write('{"step": 6, "epoch": 2, "exploration/distinct_answers": NaN}\n')
-    with pytest.raises(ValueError, match=r"row 6: exploration/distinct_answers must be a finite number; got nan"):
-        compare_runs([folder])
-
-
 def test_the_best_checkpoint_is_chosen_on_validation_data(tmp_path: Path) -> None:
     early = toy_run(tmp_path / "early", "none", 0, (0.6, 0.8), best=0.9)
     late = toy_run(tmp_path / "late", "none", 1, (0.6, 0.8), best=0.1)
@@ -71,14 +62,6 @@ def test_a_label_has_every_setting_in_which_the_methods_differ(tmp_path: Path) -
     assert [label[0] for label in labels] == ["bonus=none", "bonus=ucb", "bonus=ucb"]
     assert [label[1] for label in labels[1:]] == ["coef=0.3", "coef=0.4"]
     assert [label[-1] for label in labels] == ["grad_clip=1.0", "grad_clip=2.0", "grad_clip=2.0"]
-
-
-def test_a_setting_that_a_configuration_lacks_has_its_default(tmp_path: Path) -> None:
-    runs = [toy_run(tmp_path / str(seed), "none", seed, (0.6, 0.8)) for seed in range(2)]
-    content = yaml.safe_load((runs[0] / "config.yaml").read_text())
-    del content["exploration"]["gold_tolerance"]
-    (runs[0] / "config.yaml").write_text(yaml.safe_dump(content))
-    assert list(compare_runs(runs)["methods"]) == ["all runs"]
 
 
 def test_counts_that_a_run_began_with_make_another_method(tmp_path: Path) -> None:

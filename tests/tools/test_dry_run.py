@@ -49,7 +49,7 @@ def test_a_dry_run_refuses_what_the_run_refuses(
 ) -> None:
     _, reason, *settings = row
     monkeypatch.setattr("outcome_rl.grpo.run.tracking.find_spec", lambda module: None)
-    monkeypatch.setattr("outcome_rl.grpo.rollout.vllm_engine.package_versions", lambda: {"vllm": "not installed"})
+    monkeypatch.setattr("outcome_rl.grpo.rollout.vllm_engine.find_spec", lambda module: None)
     arguments = ["--config", "toy", *small(tmp_path, *settings)]
     dry, run = invoke(*arguments, "--dry-run"), invoke(*arguments)
     assert dry.exit_code == run.exit_code == 2

@@ -80,7 +80,7 @@ def test_samples_come_from_the_trained_policy(
     if dtype == "float32":
         trained.model.float()
     merged = Policy.load(ModelConfig(path=str(newest), device="cpu", dtype=config.model.dtype))
-    with open_sampler(config, [["toy:test[:2]"]], tmp_path, with_text=True) as (sampler, _):
+    with open_sampler(config, ["toy:test[:2]"], tmp_path) as (sampler, _):
         found = logps(sampler.engine.engine.policy)  # type: ignore[attr-defined]
     assert torch.equal(found, logps(trained))
     assert not torch.equal(found, logps(merged))

@@ -1,16 +1,12 @@
 """Samples of a saved model: equal after any interruption, and never mixed with others."""
 
-import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-from outcome_rl.analyze import analyze_file
-from outcome_rl.files.jsonl import write_rows
 from outcome_rl.files.samples import read_sample_file
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
@@ -20,8 +16,7 @@ from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.engine import check_engine
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.types import ProblemSet, Rollout
-from outcome_rl.outcomes.extraction.response import extract_answer
-from outcome_rl.tools.sample import Sampler, average_report, open_sampler, sampling_config
+from outcome_rl.tools.sample import Sampler, open_sampler, sampling_config
 from outcome_rl_kernels.settings import settings_of
 
 N = SamplingConfig(n=4)
@@ -33,8 +28,7 @@ def ignore(done: int, total: int) -> None:
 
 @pytest.fixture(scope="module")
 def config() -> TrainConfig:
-    # Four batches of the engine make a chunk of two questions with four samples each.
-    return load_config("toy", ["rollout.micro_batch_size=2", "data.max_response_length=12"])
+    return load_config("toy")
 
 
 @pytest.fixture(scope="module")
@@ -63,15 +57,17 @@ class Engine(TransformersEngine):
         return super().generate(prompts, sampling, max_tokens, seed)
 
 
+def sampler_of(engine: Engine) -> Sampler:
+    return Sampler(engine, max_tokens=12, seed=0, batch_size=2)  # four batches make a chunk of two questions
+
+
 @pytest.fixture(scope="module")
 def whole(
     config: TrainConfig, dataset: ProblemSet, shared_policy: Policy, tmp_path_factory: pytest.TempPathFactory
 ) -> bytes:
     path = tmp_path_factory.mktemp("whole") / "test.jsonl"
     shown: list[tuple[int, int]] = []
-    Sampler(Engine(shared_policy), config, with_text=True).fill(
-        path, dataset, N, "test", lambda done, total: shown.append((done, total))
-    )
+    sampler_of(Engine(shared_policy)).fill(path, dataset, N, "test", lambda done, total: shown.append((done, total)))
     assert shown == [(0, 7), (2, 7), (4, 7), (6, 7), (7, 7)]
     return path.read_bytes()
 
@@ -96,33 +92,21 @@ def test_a_kill_loses_nothing(
 ) -> None:
     path = tmp_path / "test.jsonl"
     with pytest.raises(Killed):
-        Sampler(Engine(shared_policy, killed_in), config, with_text=True).fill(path, dataset, N, "test", ignore)
+        sampler_of(Engine(shared_policy, killed_in)).fill(path, dataset, N, "test", ignore)
     path.write_bytes(path.read_bytes()[: -cut or None])  # a row that was being written
     engine = Engine(shared_policy)
-    Sampler(engine, config, with_text=True).fill(path, dataset, N, "test", ignore)
+    sampler_of(engine).fill(path, dataset, N, "test", ignore)
     assert path.read_bytes() == whole
     assert engine.calls == 4 - (killed_in - 1) + (cut > 0 and killed_in > 1)
-    Sampler(engine, config, with_text=True).fill(path, dataset, N, "test", ignore)
+    sampler_of(engine).fill(path, dataset, N, "test", ignore)
     assert path.read_bytes() == whole
-
-
-def test_answers_alone_are_those_of_the_texts(
-    whole: bytes, config: TrainConfig, dataset: ProblemSet, shared_policy: Policy, tmp_path: Path
-) -> None:
-    path = tmp_path / "test.jsonl"
-    Sampler(Engine(shared_policy), config, with_text=False).fill(path, dataset, N, "test", ignore)
-    for line, other in zip(path.read_text().splitlines(), whole.decode().splitlines(), strict=True):
-        texts = [extract_answer(sample["text"]) for sample in json.loads(other)["samples"]]
-        assert [sample["answer"] for sample in json.loads(line)["samples"]] == [
-            None if answer is None else answer.text for answer in texts
-        ]
 
 
 def test_names_and_seeds_give_other_samples(
     whole: bytes, config: TrainConfig, dataset: ProblemSet, shared_policy: Policy, tmp_path: Path
 ) -> None:
     path = tmp_path / "test.jsonl"
-    Sampler(Engine(shared_policy), config, with_text=True).fill(path, dataset, N, "other", ignore)
+    sampler_of(Engine(shared_policy)).fill(path, dataset, N, "other", ignore)
     assert path.read_bytes() != whole
 
 
@@ -163,25 +147,10 @@ def test_settings_of_training_samples_are_refused(name: str) -> None:
         sampling_config("toy", [], None, [f"rollout.{name}=1"])
 
 
-def test_settings_of_training_are_no_obstacle_to_samples(finished: Path) -> None:
-    config = sampling_config(str(finished), [], None, ["rollout.importance_cap=2"])
-    with pytest.raises(ValueError, match=r"rollout\.engine"):
-        check_engine(config)
-    check_engine(config, trains=False)
-
-
-def test_reports_of_data_sets_with_doubtful_gold_answers_are_averaged(tmp_path: Path) -> None:
-    reports = []
-    for name, gold in (("a", "1,-2"), ("b", ""), ("c", "3")):
-        rows = [
-            {"id": id_, "gold": one, "samples": [{"text": r"\boxed{3}"}, {"text": r"\boxed{4}"}]}
-            for id_, one in ((name, gold), (f"{name}-sure", "3"))
-        ]
-        write_rows(tmp_path / f"{name}.jsonl", rows)
-        reports.append(analyze_file(tmp_path / f"{name}.jsonl").report)
-    average = average_report(reports)
-    assert set(average["doubtful_golds"]) == {"a"}
-    assert set(average["unscored_questions"]) == {"b"}
+def test_settings_of_training_are_no_obstacle_to_samples(finished: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text(f"base: {finished}/config.yaml\nrollout: {{importance_cap: 2, top_p: .5}}\n")
+    check_engine(sampling_config(str(finished), [], str(own)).rollout)
 
 
 def test_problems_must_be_named() -> None:
@@ -191,8 +160,8 @@ def test_problems_must_be_named() -> None:
         sampling_config("toy", [], None, ["data.test_files=[]", "data.val_files=[]"])
 
 
-def claim(config: TrainConfig, sources: Sequence[str], out: Path, **more: Any) -> None:
-    with open_sampler(config, [[source] for source in sources], out, with_text=True, **more):
+def claim(config: TrainConfig, sources: Sequence[str], out: Path) -> None:
+    with open_sampler(config, sources, out):
         pass
 
 
@@ -202,33 +171,32 @@ TWO = "toy:test[:2]"
 @pytest.fixture(scope="module")
 def claimed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("claimed")
-    claim(sampling_config("toy", [TWO]), [TWO], out, k=8)
+    claim(sampling_config("toy", [TWO]), [TWO], out)
     return out
 
 
 @pytest.mark.parametrize(
-    ("overrides", "source", "k", "message"),
+    ("overrides", "source", "message"),
     [
-        (["rollout.val_kwargs.temperature=0.5"], TWO, 8, r"rollout\.val_kwargs\.temperature: 1\.0 before, 0\.5 now"),
-        (["trainer.seed=1"], TWO, 8, r"trainer\.seed: 0 before, 1 now"),
-        (["rollout.val_kwargs.n=32"], TWO, 9, r"k: 8 before, 9 now\. Restore .*, or choose another --out"),
-        ([], "toy:test[:3]", 8, r"problems of toy:test: '.*' before, '.*' now"),
+        (["rollout.val_kwargs.temperature=0.5"], TWO, r"rollout\.val_kwargs\.temperature: 1\.0 before, 0\.5 now"),
+        (["trainer.seed=1"], TWO, r"trainer\.seed: 0 before, 1 now"),
+        ([], "toy:test[:3]", r"problems of toy:test: '.*' before, '.*' now"),
     ],
 )
 def test_samples_by_other_settings_or_of_other_problems_are_not_added(
-    overrides: list[str], source: str, k: int, message: str, claimed: Path
+    overrides: list[str], source: str, message: str, claimed: Path
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        claim(sampling_config("toy", [source], None, overrides), [source], claimed, k=k)
+        claim(sampling_config("toy", [source], None, overrides), [source], claimed)
 
 
 def test_one_process_per_folder(claimed: Path) -> None:
     config = sampling_config("toy", [TWO])
     with (
-        open_sampler(config, [[TWO]], claimed, with_text=True, k=8),
+        open_sampler(config, [TWO], claimed),
         pytest.raises(ValueError, match=r"another process works in .* or --out"),
     ):
-        claim(config, [TWO], claimed, k=8)
+        claim(config, [TWO], claimed)
 
 
 def test_samples_of_other_weights_at_the_same_path_are_refused(finished: Path, tmp_path: Path) -> None:
@@ -255,7 +223,7 @@ def test_the_random_state_of_the_caller_is_left_alone(
     config: TrainConfig, dataset: ProblemSet, shared_policy: Policy, tmp_path: Path
 ) -> None:
     before = torch.get_rng_state()
-    Sampler(Engine(shared_policy), config, with_text=False).fill(tmp_path / "a.jsonl", dataset, N, "a", ignore)
+    sampler_of(Engine(shared_policy)).fill(tmp_path / "a.jsonl", dataset, N, "a", ignore)
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -263,5 +231,5 @@ def test_columns_named_for_the_training_data_may_be_missing(tmp_path: Path) -> N
     source = tmp_path / "test.jsonl"
     source.write_text('{"unique_id": "a", "problem": "D01 1 @ 1 # 1 =>", "answer": "1"}')
     config = sampling_config("toy", [str(source)], None, ["data.answer_key=reward_model.ground_truth"])
-    with open_sampler(config, [[str(source)]], tmp_path / "out", with_text=True) as (_, (dataset,)):
+    with open_sampler(config, [str(source)], tmp_path / "out") as (_, (dataset,)):
         assert [problem.answer for problem in dataset.problems] == ["1"]

@@ -15,7 +15,7 @@ from outcome_rl.grpo.types import Rollout
 
 @pytest.fixture(scope="module")
 def engine(policy: Policy, config: TrainConfig) -> Iterator[VllmEngine]:
-    with closing(VllmEngine(policy, config)) as started:
+    with closing(VllmEngine(policy, config.rollout, config.model, config.data.max_length)) as started:
         yield started
 
 

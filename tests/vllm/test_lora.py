@@ -26,7 +26,7 @@ def adapted_policy(adapted: TrainConfig) -> Policy:
 
 @pytest.fixture(scope="module")
 def engine(adapted_policy: Policy, adapted: TrainConfig) -> Iterator[VllmEngine]:
-    with closing(VllmEngine(adapted_policy, adapted)) as started:
+    with closing(VllmEngine(adapted_policy, adapted.rollout, adapted.model, adapted.data.max_length)) as started:
         yield started
 
 

@@ -26,7 +26,7 @@ def test_a_pretrained_model_is_sampled_by_vllm() -> None:
         )["input_ids"]
         for row in problems("test", 2)
     ]
-    with closing(VllmEngine(policy, config)) as engine:
+    with closing(VllmEngine(policy, config.rollout, config.model, config.data.max_length)) as engine:
         rollouts = engine.generate(prompts, SamplingConfig(n=4), 24, seed=0)
         # More tokens of prompts than vLLM takes in a step: it must not cut a prompt, see the engine's setting.
         many = engine.generate(prompts, SamplingConfig(n=128), 1, seed=0)

@@ -20,37 +20,18 @@ from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl_kernels.settings import Setting, needing_user, nested, settings_of, with_values, yaml_text
 
 _METHOD = ("exploration.adv_estimator", "exploration.bonus")
-_MAX_VALUES = 100_000  # of a file
 
-# Settings and sections that were removed or renamed, under their dotted names -> what to write in their place; of those
-# that still exist, in place of an old value.
+# Settings of earlier files of this repository -> what to write in their place.
 RETIRED: dict[str, str] = {
     "actor.ppo_micro_batch_size_per_gpu": "actor.ppo_max_token_len_per_gpu, the tokens of as many responses",
     "actor.use_dynamic_bsz": "nothing; passes are filled up to actor.ppo_max_token_len_per_gpu tokens",
     "data.empty_answers": "nothing; problems with an empty answer are left out, with a warning",
     "data.max_samples_seed": "a file of the problems that you drew",
-    "data.shuffle": "nothing; every epoch has another order, by trainer.seed",
     "data.train_max_samples": "a slice in data.train_files, such as problems.jsonl[:1000]",
     "data.val_max_samples": "a slice in data.val_files and data.test_files, such as problems.jsonl[:100]",
-    "exploration.equivalence": "exploration.outcome=outcome_rl.outcomes.paper:PaperClasses, for the paper's classes",
-    "exploration.is_correct": "a class for exploration.outcome with is_correct, as docs/outcome-functions.md has it",
-    "exploration.timeout_s": "an argument of OutcomeMatcher, in your own class for exploration.outcome",
-    "exploration.workers": "an argument of OutcomeMatcher, in your own class for exploration.outcome",
-    "rollout.merge_adapters": "nothing; vLLM gets only the adapters unless model.dtype=float32",
     "exploration.baseline": "an argument of the bonus, exploration.bonus=ucb_con(b0=1)",
-    "exploration.coef": "one number; a sum takes factors, as in exploration.bonus=0.1*ucb_con + 0.2*batch",
+    "exploration.equivalence": "exploration.outcome=outcome_rl.outcomes.paper:PaperClasses, for the paper's classes",
     "exploration.no_answer": "an argument of the bonus, exploration.bonus=ucb_con(no_answer=own_class)",
-    "exploration.zero_when_all_correct": "an argument of the bonus, exploration.bonus=ucb(zero_when_all_correct=true)",
-    "rollout.overlap": "nothing; a batch is sampled by the policy that it updates",
-    "rollout.servers": "nothing; the engine is in the trainer's process, and verl or prime-rl use several machines",
-    "rollout.tensor_model_parallel_size": "nothing; each process has its own engine, and verl or prime-rl shard one",
-    "trainer.entropy_freq": "nothing; entropies are reported at the first step and every tenth",
-    "trainer.log_generations": "nothing; samples.jsonl holds 8 responses; trainer.rollout_data_dir keeps all of them",
-    "trainer.max_skipped_updates": "nothing; a fourth update in a row without a finite gradient ends the run",
-    "trainer.num_threads": "the environment variable OMP_NUM_THREADS",
-    "trainer.project_name": "the environment variable WANDB_PROJECT or TRACKIO_PROJECT",
-    "trainer.resume_mode": "nothing; the same command continues a run; another trainer.experiment_name begins one",
-    "trainer.total_epochs": "trainer.total_training_steps, of which an epoch has as many as --dry-run says",
 }
 
 
@@ -106,8 +87,7 @@ def _values(layers: Sequence[tuple[str, Mapping[str, Any]]], known: Mapping[str,
                 try:
                     values[key] = known[key].parse(value)
                 except (TypeError, ValueError) as error:
-                    instead = f"; instead: {RETIRED[key]}" if key in RETIRED else ""
-                    raise ValueError(f"{origin}: {error}{instead}") from error
+                    raise ValueError(f"{origin}: {error}") from error
     return values
 
 
@@ -132,22 +112,17 @@ def _with_bases(path: Path, above: tuple[Path, ...] = ()) -> list[tuple[str, dic
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """YAML that refuses duplicate keys and values that contain themselves, and reads a date as text."""
+    """YAML without aliases, a few of which may stand for more than fits, and without duplicate keys; a date is text."""
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
         first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
-    def __init__(self, text: str | bytes) -> None:
-        super().__init__(text)
-        self.deep_construct = True  # an alias inside its own value is then an error
-
-    def get_single_node(self) -> Any:
-        node = super().get_single_node()
-        if node is not None and _number_of_values(node, {}) > _MAX_VALUES:
-            raise yaml.constructor.ConstructorError(f"aliases make more than {_MAX_VALUES:,} values of it")
-        return node
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("write the value again in place of the alias")
+        return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         keys: list[Any] = []
@@ -160,27 +135,11 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
         return super().construct_mapping(node, deep)
 
 
-def _number_of_values(node: Any, known: dict[int, int]) -> int:
-    """Return how many values a node stands for; a few lines of aliases to aliases would stand for more than fit."""
-    if id(node) not in known:
-        known[id(node)] = 1  # meanwhile, for a value that contains itself
-        inner = node.value if isinstance(node, yaml.CollectionNode) else []
-        parts = [part for item in inner for part in (item if isinstance(item, tuple) else [item])]
-        known[id(node)] += sum(_number_of_values(part, known) for part in parts)
-    return known[id(node)]
-
-
 def _parse_yaml(text: str | bytes, subject: str) -> Any:
     try:
         return yaml.load(text, _Loader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        place = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: "
-        raise ValueError(f"{subject} not valid YAML: {place}{error.problem}") from error
-    except yaml.YAMLError as error:
-        raise ValueError(f"{subject} not valid YAML: {error}") from error
-    except RecursionError as error:
-        raise ValueError(f"{subject} nested too deeply; sections are at most two levels deep") from error
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(f"{subject} not valid YAML: {' '.join(str(error).split())}") from error
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -205,11 +164,6 @@ def _parse_override(override: str, known: Mapping[str, Setting]) -> dict[str, An
     return {key: _parse_yaml(text, f"override {override!r}: the value is")}
 
 
-def default_values() -> dict[str, Any]:
-    """Return setting -> default; a run of a version without the setting did what the default does."""
-    return {one.name: one.default for one in settings_of(TrainConfig)}
-
-
 def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the settings of nested sections under their dotted keys; the value of a setting may be a mapping too."""
     for key, value in tree.items():
@@ -221,7 +175,7 @@ def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 
 @cache
 def _mappings() -> frozenset[str]:
-    return frozenset(name for name, default in default_values().items() if isinstance(default, dict))
+    return frozenset(one.name for one in settings_of(TrainConfig) if isinstance(one.default, dict))
 
 
 def _check_keys(settings: Mapping[str, Any], known: Mapping[str, Any], origin: str) -> None:

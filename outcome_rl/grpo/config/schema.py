@@ -49,12 +49,16 @@ class ModelConfig:
         "else float32. With bfloat16 the optimizer keeps float32 master weights, because a step of 1e-6 would be lost "
         "in rounding.",
     )
-    device: str = setting("auto", 'PyTorch device; "auto" takes a GPU if there is one.', affects_results=False)
-    trust_remote_code: bool = setting(False, "Allow the model to run code from the hub.", only_from_user=True)
-    use_remove_padding: Literal["auto", "true", "false"] = setting(
+    device: Literal["auto", "cpu", "cuda"] = setting(
         "auto",
-        'Train on packed rows without padding. "auto" packs where a check finds the logits of sequences alone, '
-        'and pads otherwise, as for state-space models; "true" then refuses the model.',
+        'Kind of device; "auto" takes a GPU if there is one. CUDA_VISIBLE_DEVICES chooses which.',
+        affects_results=False,
+    )
+    trust_remote_code: bool = setting(False, "Allow the model to run code from the hub.", only_from_user=True)
+    use_remove_padding: bool = setting(
+        True,
+        "Train on packed rows without padding, where a check finds the logits of sequences alone; others, as of "
+        "state-space models, are padded.",
     )
     enable_gradient_checkpointing: bool = setting(
         False,
@@ -114,8 +118,8 @@ class DataConfig:
     prompt_template: str = setting(
         "{problem}", "Text around the problem, or around the last message of a conversation; must contain {problem}."
     )
-    apply_chat_template: Literal["auto", "true", "false"] = setting(
-        "auto", 'Wrap the prompt as a user message; "auto" does so if the tokenizer has a chat template.'
+    apply_chat_template: bool = setting(
+        True, "Wrap the prompt as a user message, if the tokenizer has a chat template."
     )
     apply_chat_template_kwargs: dict[str, Any] = setting(
         {}, "Variables of the chat template, such as {enable_thinking: false} for Qwen3."
@@ -139,8 +143,6 @@ class DataConfig:
         given = self.apply_chat_template_kwargs
         if reserved := sorted(given.keys() & {"conversation", "tokenize", "add_generation_prompt"}):
             raise ValueError(f"data.apply_chat_template_kwargs must leave {', '.join(reserved)} to the trainer")
-        if given and self.apply_chat_template == "false":
-            raise ValueError("data.apply_chat_template_kwargs needs a chat template; apply_chat_template is false")
 
 
 @dataclass(frozen=True)
@@ -294,10 +296,6 @@ class ActorConfig:
         True,
         "Compute prompts and shared prefixes of responses once per pass; only where rows are packed.",
     )
-    use_torch_compile: bool = setting(False, "Run the model's forward and backward passes through torch.compile.")
-    ref_param_offload: bool = setting(
-        False, "Keep the reference policy in main memory while it is not used.", affects_results=False
-    )
     loss: LossSettings = section(LossSettings(token_loss="vanilla", beta=0.001), VERL_NAMES)
     sample_below: float = setting(
         0.0,
@@ -341,15 +339,6 @@ class ActorConfig:
                 f"actor.ppo_max_token_len_per_gpu={self.ppo_max_token_len_per_gpu} must hold the longest sequence, "
                 f"data.max_prompt_length + data.max_response_length = {data.max_length} tokens"
             )
-        unsharded = {
-            "actor.use_torch_compile": self.use_torch_compile,
-            "actor.ref_param_offload": self.ref_param_offload,
-        }
-        for name, value in unsharded.items():
-            if value and self.strategy == "fsdp2":
-                raise ValueError(
-                    f"{name}={value} does not work with actor.strategy=fsdp2; leave it out, or set actor.strategy=ddp"
-                )
 
 
 @dataclass(frozen=True)
@@ -368,13 +357,8 @@ class FilterGroupsConfig:
 
 @dataclass(frozen=True)
 class AlgorithmConfig:
-    """The reward part of the advantage, and the responses that are learned from."""
+    """The responses that are learned from."""
 
-    norm_adv_by_std_in_grpo: bool = setting(
-        True,
-        "Divide advantages by the standard deviation of the group, where the estimator is grpo or built on it; "
-        "exploration.adv_estimator=dr_grpo never divides.",
-    )
     mask_truncated_completions: bool = setting(
         False,
         "Keep cut-off responses out of the loss, but not out of the rewards of their group: DAPO's overlong filtering "
@@ -431,14 +415,6 @@ class TrainerConfig:
         _check_set("trainer.experiment_name", self.experiment_name, "a name for the run's folder")
         if "/" in self.experiment_name or self.experiment_name in (".", ".."):
             raise ValueError(f"trainer.experiment_name must be a folder name; got {self.experiment_name!r}")
-        place = f"{self.default_local_dir}/{self.experiment_name}"
-        try:
-            place.encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(
-                "trainer.default_local_dir and trainer.experiment_name must name a folder in UTF-8, or no library "
-                f"writes weights there; got {place!r}. Choose another folder"
-            ) from error
 
 
 @dataclass(frozen=True)

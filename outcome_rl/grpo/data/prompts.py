@@ -48,19 +48,19 @@ def tokenize(dataset: ProblemSet, tokenizer: Any, config: DataConfig) -> Problem
 
 def _encode(problems: Sequence[Problem], tokenizer: Any, config: DataConfig) -> list[list[int]]:
     has_template = getattr(tokenizer, "chat_template", None) is not None
-    if config.apply_chat_template == "true" and not has_template:
-        raise ValueError("data.apply_chat_template=true, but the tokenizer has no chat template; use auto or false")
     # replace, not format: problems contain the braces of LaTeX
     texts = [config.prompt_template.replace("{problem}", problem.problem) for problem in problems]
     given = config.apply_chat_template_kwargs
-    if given and not has_template:
-        raise ValueError("data.apply_chat_template_kwargs is set, but the tokenizer has no chat template; leave it out")
+    uses_template = has_template and config.apply_chat_template
+    if given and not uses_template:
+        lacks = "data.apply_chat_template=false" if has_template else "the tokenizer has none"
+        raise ValueError(f"data.apply_chat_template_kwargs needs a chat template, but {lacks}; leave it out")
     if given and (unread := sorted(set(given) - _read_by_template(tokenizer))):
         raise ValueError(
             f"data.apply_chat_template_kwargs has {', '.join(unread)}, which the tokenizer's chat template does not "
             "read; look for the right name in it"
         )
-    if config.apply_chat_template == "false" or not has_template:
+    if not uses_template:
         if conversation := next((problem for problem in problems if problem.messages), None):
             lacks = "data.apply_chat_template=false" if has_template else "the tokenizer has none"
             raise ValueError(

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, Literal, Self, cast
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -107,7 +107,7 @@ class Policy:
         layout = published_layout(model)
         adapters = add_adapters(model, config) if config.lora_rank else None
         policy = cls(model, tokenizer, adapters, read_head(model), layout)
-        policy.choose_rows(config.use_remove_padding)
+        policy.choose_rows(packs=config.use_remove_padding)
         return policy
 
     def digest(self) -> str:
@@ -134,10 +134,6 @@ class Policy:
         if self.adapters is None:
             return self
         return type(self)(self.adapters.merge_and_unload(), self.tokenizer, head=self.head, layout=self.layout)
-
-    def compile(self) -> None:
-        """Run forward and backward passes of the update through torch.compile from now on."""
-        self._forward = torch.compile(self._body, dynamic=True)
 
     def shard(self, device: torch.device) -> None:
         """Shard the weights over the processes; all of them hold this policy, and must enter every pass from now on.
@@ -286,11 +282,11 @@ class Policy:
                 layer.training = False
                 hook.remove()
 
-    def choose_rows(self, packs: Literal["auto", "true", "false"]) -> None:
+    def choose_rows(self, *, packs: bool) -> None:
         """Let the model take packed rows where it keeps their sequences apart, and padded ones otherwise.
 
         Raises:
-            ValueError: its hidden states differ from whole sequences', or it must pack and cannot.
+            ValueError: its hidden states differ from whole sequences'.
         """
 
         def rows(probe: Probe) -> Iterable[tuple[Tensor, Tensor]]:
@@ -298,15 +294,13 @@ class Policy:
 
         probe, name = Probe(self.model), type(self.model).__name__
         before, obstacle = self.model.config._attn_implementation, ""
-        if packs != "false":
+        if packs:
             obstacle = attention_obstacle(self.model)
             if not obstacle:
                 install(self.model)
                 obstacle = probe.obstacle(rows)
             if not obstacle:
                 return
-            if packs == "true":
-                raise ValueError(f"{name} cannot be packed ({obstacle}); set model.use_remove_padding=auto")
             self.model.set_attn_implementation(before)
         if wrong := probe.obstacle(rows):
             raise ValueError(

@@ -157,7 +157,6 @@ class Collector:
             reward_weights=None if self.reward is None else self.reward.weights,
             group_ids=own(groups),
             rows=[problem.example for problem in own(repeated)],
-            scale="std" if self.algorithm.norm_adv_by_std_in_grpo else "none",
         ).host
         spans = [(0, 0)] * len(rollouts)
         if scored.answer_mask_mode != "none":

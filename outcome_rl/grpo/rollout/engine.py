@@ -1,16 +1,16 @@
 """Rollout engines: prompts in, sampled responses out.
 
-`rollout.engine` names one of `ENGINES`, or your own class as `module:Class`. A class declares its abilities in the
-class attributes of `RolloutEngine`; nothing else in the library knows its name.
+`rollout.engine` names one of `ENGINES`, or your own class as `module:Class`; nothing else in the library knows its
+name.
 """
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from outcome_rl.grpo import distributed
-from outcome_rl.grpo.config.schema import RolloutConfig, SamplingConfig, TrainConfig
+from outcome_rl.grpo.config.schema import ModelConfig, RolloutConfig, SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.types import Prompts, Rollout
 from outcome_rl.outcomes.kinds import Progress
@@ -25,36 +25,34 @@ ENGINES = {
 class RolloutEngine(ABC):
     """Samples responses with the weights of a policy.
 
-    A subclass needs `generate` and `update_weights`, and `__init__(policy, config)` unless it overrides `open`.
+    A subclass needs `generate` and `update_weights`, and `__init__(policy, rollout, model, max_length)` unless it
+    overrides `open`.
     """
-
-    samples_policy: ClassVar[bool] = False
-    """Whether it samples with the trained weights themselves, in the trainer's process: log-probabilities are then the
-    policy's own, and sampling needs memory in addition to training."""
-    returns_support: ClassVar[bool] = False
-    """Whether its rollouts hold the tokens that top-p and top-k kept, which the loss of such samples needs."""
-    needs_top_k: ClassVar[bool] = False
-    """Whether it returns kept tokens only with `rollout.top_k`, which bounds their number."""
 
     progress: Progress | None = None
     """Called by `generate` with the responses that are done and their number, if the engine knows."""
 
     @classmethod  # noqa: B027 - most engines have nothing to check
-    def check(cls, config: TrainConfig) -> None:
-        """Check settings and installation; `check_engine` has checked the class attributes.
+    def check(cls, rollout: RolloutConfig) -> None:
+        """Check settings and installation, before the model is loaded.
 
         Raises:
             ValueError: the engine cannot run here.
         """
 
     @classmethod
-    def open(cls, policy: Policy, config: TrainConfig) -> "RolloutEngine":
+    def open(cls, policy: Policy, rollout: RolloutConfig, model: ModelConfig, max_length: int) -> "RolloutEngine":
         """Start the engine; it may read the weights as late as its first `generate`.
+
+        Args:
+            policy: to sample from.
+            rollout, model: the sections of the run.
+            max_length: largest length of prompt and response together.
 
         Raises:
             ValueError: it refuses the model or the settings.
         """
-        return cls(policy, config)  # type: ignore[call-arg]
+        return cls(policy, rollout, model, max_length)  # type: ignore[call-arg]
 
     @abstractmethod
     def generate(self, prompts: Prompts, sampling: SamplingConfig, max_tokens: int, seed: int) -> list[Rollout]:
@@ -75,12 +73,13 @@ class RolloutEngine(ABC):
         """End its processes, after the last rollout."""
 
 
-def engine_class(name: str) -> type[RolloutEngine]:
-    """Import the class that `rollout.engine` names.
+def check_engine(rollout: RolloutConfig) -> type[RolloutEngine]:
+    """Import the class that `rollout.engine` names, and check that it can run here.
 
     Raises:
-        ValueError: there is no such engine, or it is not a subclass of `RolloutEngine`.
+        ValueError: there is no such engine, it is not a subclass of `RolloutEngine`, or it refuses the settings.
     """
+    name = rollout.engine
     if name not in ENGINES and ":" not in name:
         raise ValueError(f"rollout.engine must be {', '.join(ENGINES)}, or your own as module:Class; got {name!r}")
     try:
@@ -89,48 +88,8 @@ def engine_class(name: str) -> type[RolloutEngine]:
         raise ValueError(f"rollout.engine: {error}") from error
     if not (isinstance(engine, type) and issubclass(engine, RolloutEngine)):
         raise ValueError(f"rollout.engine={name} must be a subclass of outcome_rl.grpo.rollout.engine.RolloutEngine")
+    engine.check(rollout)
     return engine
-
-
-def check_engine(config: TrainConfig, *, trains: bool = True) -> type[RolloutEngine]:
-    """Return the class of the run's engine, after checking that it can run here.
-
-    Args:
-        config: all settings.
-        trains: whether the samples are for training; false ignores settings that only training reads.
-
-    Raises:
-        ValueError: it cannot; the message names the setting to change.
-    """
-    rollout, engine = config.rollout, engine_class(config.rollout.engine)
-    name = f"rollout.engine={rollout.engine}"
-    refusals = {
-        f"rollout.importance_cap={rollout.importance_cap} corrects for an engine with its own arithmetic, but {name} "
-        "samples with the trained weights themselves": (
-            trains and rollout.importance_cap is not None and engine.samples_policy
-        ),
-        f"{name} cannot train with rollout.top_p={rollout.top_p} and rollout.top_k={rollout.top_k}, because it does "
-        "not return the tokens that they kept, which the loss needs": (
-            trains and rollout.keeps_support and not engine.returns_support
-        ),
-        f"{name} cannot train with rollout.top_p={rollout.top_p} alone: set rollout.top_k too, the largest number of "
-        "kept tokens that it returns": (trains and rollout.keeps_support and engine.needs_top_k and rollout.top_k < 1),
-    }
-    for refusal, applies in refusals.items():
-        if applies:
-            able = [other for other in ENGINES if other != rollout.engine]
-            raise ValueError(f"{refusal}. Leave the setting out, or choose another rollout.engine, such as {able[-1]}")
-    engine.check(config)
-    return engine
-
-
-def open_engine(engine: type[RolloutEngine], policy: Policy, config: TrainConfig) -> "CheckedEngine":
-    """Start an engine for each process, and check what it returns.
-
-    Raises:
-        ValueError: it refuses the model or the settings.
-    """
-    return CheckedEngine(engine.open(policy, config), policy.end_token_ids)
 
 
 class CheckedEngine(RolloutEngine):
@@ -168,9 +127,6 @@ class CheckedEngine(RolloutEngine):
         for sampled in distributed.all_gather_object(sample):
             by_position |= sampled
         return [rollout for position in range(len(prompts)) for rollout in by_position[position]]
-
-    def close(self) -> None:
-        self.engine.close()
 
 
 def checked(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Self
 
-from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
+from outcome_rl.grpo.config.schema import ModelConfig, RolloutConfig, SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.decode_loop import check_cache, decode
 from outcome_rl.grpo.rollout.engine import RolloutEngine
@@ -15,16 +15,22 @@ from outcome_rl.grpo.types import Prompts, Rollout
 class TransformersEngine(RolloutEngine):
     """Decode loop over the trained model, `micro_batch_size` sequences at a time."""
 
-    samples_policy = returns_support = True
-
     policy: Policy
     micro_batch_size: int
 
     @classmethod
-    def open(cls, policy: Policy, config: TrainConfig) -> Self:
+    def check(cls, rollout: RolloutConfig) -> None:
+        if rollout.importance_cap is not None:
+            raise ValueError(
+                f"rollout.importance_cap={rollout.importance_cap} corrects for an engine with its own arithmetic, but "
+                "rollout.engine=transformers samples with the trained weights themselves; leave it out"
+            )
+
+    @classmethod
+    def open(cls, policy: Policy, rollout: RolloutConfig, model: ModelConfig, max_length: int) -> Self:
         with policy.summon_full_params():
             check_cache(policy)
-        return cls(policy, config.rollout.micro_batch_size)
+        return cls(policy, rollout.micro_batch_size)
 
     def update_weights(self, policy: Policy) -> None:
         self.policy = policy

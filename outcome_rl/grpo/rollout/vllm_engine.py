@@ -9,9 +9,9 @@ and all requests are queued before the first step, so that batches do not depend
 
 import logging
 import os
-import re
 import sys
 from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,9 +20,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from outcome_rl.environment import package_versions
-from outcome_rl.grpo import distributed
-from outcome_rl.grpo.config.schema import ModelConfig, SamplingConfig, TrainConfig
+from outcome_rl.extras import install
+from outcome_rl.grpo.config.schema import ModelConfig, RolloutConfig, SamplingConfig
 from outcome_rl.grpo.model.lora import adapts_parameters, save_adapters
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.engine import RolloutEngine
@@ -30,28 +29,7 @@ from outcome_rl.grpo.rollout.sampling import sample_seeds
 from outcome_rl.grpo.types import Prompts, Rollout
 from outcome_rl.sampler.vllm_kept import kept_limit, kept_tokens
 
-OLDEST, NEWEST = (0, 28), (0, 33)
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM can be started with
-
-
-def check_vllm() -> None:
-    """Check, without importing vLLM, that a version is installed whose interfaces this module knows.
-
-    Raises:
-        ValueError: vLLM is missing, or has another version.
-    """
-    version = package_versions()["vllm"]
-    wanted = f">={OLDEST[0]}.{OLDEST[1]},<{NEWEST[0]}.{NEWEST[1] + 1}"
-    numbers = re.match(r"(\d+)\.(\d+)", version)
-    if numbers is None:
-        obstacle = ", but vLLM is not installed here"
-    elif not OLDEST <= (int(numbers[1]), int(numbers[2])) <= NEWEST:
-        obstacle = f" works with vLLM {wanted}, and {version} is installed"
-    else:
-        return
-    raise ValueError(
-        f"rollout.engine=vllm{obstacle}: pip install 'vllm{wanted}', or choose rollout.engine=transformers"
-    )
 
 
 def start_vllm(model: str, **options: Any) -> Any:
@@ -114,27 +92,24 @@ def _repack_head(model: torch.nn.Module) -> None:
 class VllmEngine(RolloutEngine):
     """A running vLLM with the weights of a policy."""
 
-    returns_support = needs_top_k = True
-
     @classmethod
-    def check(cls, config: TrainConfig) -> None:
-        check_vllm()
-        weights_of(config.model)
-        if distributed.choose_device(config.model.device).index and distributed.world_size() == 1:
+    def check(cls, rollout: RolloutConfig) -> None:
+        if rollout.top_p < 1 and rollout.top_k < 1:
             raise ValueError(
-                f"rollout.engine=vllm samples on the first GPU, not on model.device={config.model.device}: "
-                f"set CUDA_VISIBLE_DEVICES={config.model.device.partition(':')[2]} and model.device=cuda"
+                f"rollout.engine=vllm cannot train with rollout.top_p={rollout.top_p} alone: set rollout.top_k too, "
+                "the largest number of kept tokens that it returns"
             )
+        if find_spec("vllm") is None:
+            raise ValueError(f"rollout.engine=vllm needs vLLM: {install('vllm')}, or set rollout.engine=transformers")
 
-    def __init__(self, policy: Policy, config: TrainConfig) -> None:
+    def __init__(self, policy: Policy, rollout: RolloutConfig, model: ModelConfig, max_length: int) -> None:
         """Start the engine; it loads its weights before the first rollout.
 
         Raises:
             ValueError: vLLM refuses the model or the settings.
         """
-        rollout = config.rollout
         self._adapter: Any = None  # of all requests, where only adapters are sent
-        self._sends_adapters = sends_adapters(config.model)
+        self._sends_adapters = sends_adapters(model)
         self._asleep = False
         if self._sends_adapters and adapts_parameters(policy.model):
             raise ValueError(
@@ -146,19 +121,19 @@ class VllmEngine(RolloutEngine):
         try:
             self._llm = start_vllm(
                 policy.model.name_or_path,
-                trust_remote_code=config.model.trust_remote_code,
-                dtype=config.model.dtype,
-                max_model_len=config.data.max_length,
+                trust_remote_code=model.trust_remote_code,
+                dtype=model.dtype,
+                max_model_len=max_length,
                 max_num_seqs=rollout.micro_batch_size,
                 max_logprobs=kept_limit_of(policy, rollout),
                 gpu_memory_utilization=rollout.gpu_memory_utilization,
                 enforce_eager=rollout.enforce_eager,
                 enable_sleep_mode=rollout.free_cache_engine,
-                **weights_of(config.model),
+                **weights_of(model),
             )
         except (RuntimeError, ValueError) as error:
             raise ValueError(
-                f"rollout.engine=vllm did not start with model.path={config.model.path!r}: {error}. Its messages above "
+                f"rollout.engine=vllm did not start with model.path={model.path!r}: {error}. Its messages above "
                 "say why; if memory is short, change rollout.gpu_memory_utilization = "
                 f"{rollout.gpu_memory_utilization}"
             ) from error
@@ -231,17 +206,10 @@ def sends_adapters(model: ModelConfig) -> bool:
 
 
 def weights_of(model: ModelConfig) -> dict[str, Any]:
-    """Return vLLM's options for the weights: it gets all of them later, or reads those that adapters leave frozen.
-
-    Raises:
-        ValueError: the adapters' rank is larger than vLLM's largest.
-    """
+    """Return vLLM's options for the weights: it gets all of them later, or reads those that adapters leave frozen."""
     if not sends_adapters(model):
         return {"load_format": "dummy"}
-    rank = next((size for size in LORA_RANKS if size >= model.lora_rank), None)
-    if rank is None:
-        largest = LORA_RANKS[-1]
-        raise ValueError(f"model.lora_rank must be at most {largest} with rollout.engine=vllm; got {model.lora_rank}")
+    rank = min((size for size in LORA_RANKS if size >= model.lora_rank), default=model.lora_rank)
     return {"enable_lora": True, "max_lora_rank": rank}
 
 

@@ -25,7 +25,6 @@ from outcome_rl.files.atomic import (
     seal_folder,
     write_json,
 )
-from outcome_rl.grpo.config.load import default_values
 from outcome_rl.grpo.run.run_log import Counted
 from outcome_rl_kernels.settings import check_types
 
@@ -126,14 +125,10 @@ def check_same_run(
     Raises:
         ValueError: they differ; the message names every difference.
     """
-    defaults = default_values()
-    ignored = defaults.keys() - current.keys()  # settings that an earlier version compared
-    shared = {name: value for name, value in defaults.items() if name in current}
-    saved = shared | dict(saved)
     current = json.loads(json.dumps(current))  # as `saved` was: tuples become lists
     differences = [
         f"{key}: {saved.get(key)!r} before, {current.get(key)!r} now"
-        for key in sorted((saved.keys() | current.keys()) - ignored)
+        for key in sorted(saved.keys() | current.keys())
         if saved.get(key) != current.get(key)
     ]
     if differences:

@@ -65,11 +65,7 @@ class Updater:
         self.reference: Policy | None = None  # with LoRA it is the policy without its adapters
         if actor.loss.beta and policy.adapters is None:
             self.reference = policy.frozen_copy()
-            if actor.ref_param_offload:
-                self.reference.model.to("cpu")
         for model in (policy, self.reference):
-            if model is not None and actor.use_torch_compile:
-                model.compile()
             if model is not None and distributed.shards_policy(actor):
                 model.shard(distributed.choose_device(device))
         head = policy.head.options(loss.temperature)
@@ -219,19 +215,14 @@ class Updater:
 
     @contextmanager
     def _reference(self) -> Iterator[Policy]:
-        """Hold the reference policy on the device."""
+        """Hold the reference policy."""
         if self.reference is None:
             with self.policy.adapters.disable_adapter():
                 yield self.policy
             return
-        offloads = self.actor.ref_param_offload
-        if offloads:
-            self.reference.model.to(self.policy.device)
         try:
             yield self.reference
         finally:
-            if offloads:
-                self.reference.model.to("cpu")
             if self.reference.sharded is not None:
                 self.reference.sharded.reshard()
 

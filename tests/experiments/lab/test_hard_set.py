@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from experiments.lab.hard_set import Statistics, find_hard
-from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.types import Problem, ProblemSet, Rollout
@@ -54,7 +53,7 @@ def silent(label: str, unit: str) -> Iterator[Progress]:
 
 def search(out: Path, engine: Scripted, k: int, dataset: ProblemSet = DATASET) -> tuple[list[Statistics], list[str]]:
     with OutcomeMatcher() as matcher:
-        return find_hard(Sampler(engine, load_config("toy"), with_text=False), matcher, dataset, k, out, silent)
+        return find_hard(Sampler(engine, 16, 0, 512), matcher, dataset, SamplingConfig(), k, out, silent)
 
 
 def test_a_solved_problem_is_not_sampled_again(tmp_path: Path) -> None:

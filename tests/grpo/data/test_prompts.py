@@ -51,10 +51,9 @@ def test_an_existing_chat_template_is_used(tokenizer: Any) -> None:
     tokenizer.chat_template = (
         "{{ bos_token }} D01 {{ messages[0]['content'] }}{% if add_generation_prompt %} D02{% endif %}"
     )
-    for choice in ("auto", "true"):
-        # The template writes <bos> itself; the tokenizer adds no second one.
-        assert decoded(tokenizer, SHORT, apply_chat_template=choice) == f"<bos> D01 {SHORT} D02"
-    assert decoded(tokenizer, SHORT, apply_chat_template="false") == f"<bos> {SHORT}"
+    # The template writes <bos> itself; the tokenizer adds no second one.
+    assert decoded(tokenizer, SHORT) == f"<bos> D01 {SHORT} D02"
+    assert decoded(tokenizer, SHORT, apply_chat_template=False) == f"<bos> {SHORT}"
 
 
 def test_variables_of_the_chat_template(tokenizer: Any) -> None:
@@ -65,9 +64,8 @@ def test_variables_of_the_chat_template(tokenizer: Any) -> None:
     with pytest.raises(ValueError, match="apply_chat_template_kwargs has thinking, which the tokenizer"):
         decoded(tokenizer, SHORT, apply_chat_template_kwargs={"thinking": False})
     tokenizer.chat_template = None
-    for setting, value in (("apply_chat_template_kwargs", {"enable_thinking": False}), ("apply_chat_template", "true")):
-        with pytest.raises(ValueError, match=rf"{setting}.*, but the tokenizer has no chat template"):
-            decoded(tokenizer, SHORT, **{setting: value})
+    with pytest.raises(ValueError, match="apply_chat_template_kwargs needs a chat template"):
+        decoded(tokenizer, SHORT, apply_chat_template_kwargs={"enable_thinking": False})
 
 
 def test_prompts_are_the_same_on_every_day(tokenizer: Any) -> None:
@@ -117,19 +115,19 @@ def test_conversations_go_through_the_chat_template() -> None:
 
 
 @pytest.mark.parametrize(
-    ("chat_template", "choice", "message"),
+    ("chat_template", "applies", "message"),
     [
-        (None, "auto", r"'chat' is a list of messages, .* the tokenizer has none\. Use a model"),
-        (SHOW_ROLES, "false", r"'chat' is a list of messages, .* data\.apply_chat_template=false\. Use"),
-        ("{{ raise_exception('no system role') }}", "auto", r"refuses the prompt of 'chat': no system role\. Change"),
-        ("{{ 1 + '1' }}", "auto", r"refuses the prompt of 'chat': unsupported operand"),
+        (None, True, r"'chat' is a list of messages, .* the tokenizer has none\. Use a model"),
+        (SHOW_ROLES, False, r"'chat' is a list of messages, .* data\.apply_chat_template=false\. Use"),
+        ("{{ raise_exception('no system role') }}", True, r"refuses the prompt of 'chat': no system role\. Change"),
+        ("{{ 1 + '1' }}", True, r"refuses the prompt of 'chat': unsupported operand"),
     ],
 )
 def test_conversations_that_cannot_be_rendered_are_refused(
-    chat_template: str | None, choice: str, message: str
+    chat_template: str | None, applies: bool, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        rendered(CONVERSATION, chat_template, apply_chat_template=choice)
+        rendered(CONVERSATION, chat_template, apply_chat_template=applies)
 
 
 @pytest.mark.parametrize(("chat_template", "text"), [("", SHORT), (None, "")], ids=["template", "text"])

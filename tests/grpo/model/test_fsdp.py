@@ -101,7 +101,7 @@ def check_all_updates(batch: Sequence[Sample], untied: str, rank: int) -> None:
     # Mini-batches of 2, 2, 2 and 1 responses, the last of which leaves a process without work.
     sequences = ["actor.loss_mode=gspo", "actor.entropy_coeff=0.01", "exploration.answer_mask_mode=all"]
     check_updates(two_policies(path=untied), batch, settings("actor.ppo_mini_batch_size=1", *sequences), rank)
-    padded = two_policies(use_remove_padding="false", enable_gradient_checkpointing=True)
+    padded = two_policies(use_remove_padding=False, enable_gradient_checkpointing=True)
     check_updates(padded, batch, one_by_one(settings("actor.ppo_epochs=1")), rank)
 
 

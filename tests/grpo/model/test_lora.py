@@ -145,7 +145,7 @@ def test_a_mixture_of_experts_is_saved_whole(kind: str, shared_policy: Policy, t
     torch.manual_seed(0)
     AutoModelForCausalLM.from_config(shape).save_pretrained(tmp_path / "source")
     shared_policy.tokenizer.save_pretrained(tmp_path / "source")
-    settings = ModelConfig(path=str(tmp_path / "source"), device="cpu", dtype="float32", use_remove_padding="false")
+    settings = ModelConfig(path=str(tmp_path / "source"), device="cpu", dtype="float32", use_remove_padding=False)
     load_shape(replace(settings, lora_rank=2))
     policy = Policy.load(replace(settings, lora_rank=2))
     with torch.no_grad():

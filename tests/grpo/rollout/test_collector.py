@@ -219,8 +219,7 @@ def test_a_batch_holds_what_was_scored(make_collector: Callable[..., Collector],
 
 
 def test_dr_grpo_leaves_out_the_division(make_collector: Callable[..., Collector], rollouts: list[Rollout]) -> None:
-    settings = ("exploration.adv_estimator=grpo", "algorithm.norm_adv_by_std_in_grpo=false")
-    batch, _ = make_collector(*settings).score(QUESTIONS, rollouts)
+    batch, _ = make_collector("exploration.adv_estimator=dr_grpo").score(QUESTIONS, rollouts)
     torch.testing.assert_close(batch.advantages_N[:4], torch.tensor([0.75, -0.25, -0.25, -0.25]))
 
 

@@ -1,7 +1,5 @@
 """Parts of the vLLM engine that need no vLLM; `make test-vllm` runs the rest in an environment that has it."""
 
-import tomllib
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,45 +13,15 @@ from transformers import AutoConfig, AutoTokenizer
 
 from outcome_rl.grpo.config.schema import ModelConfig, RolloutConfig, SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout import vllm_engine
 from outcome_rl.grpo.rollout.sampling import warper
 from outcome_rl.grpo.rollout.vllm_engine import (
-    NEWEST,
-    OLDEST,
     VllmEngine,
-    check_vllm,
     kept_limit_of,
     logps_and_kept,
     sends_adapters,
     weights_of,
 )
 from outcome_rl.toy import policy_dir
-
-
-@pytest.mark.parametrize(
-    ("version", "is_supported"),
-    [("0.28.0", True), ("0.33.0rc1.dev3+g1234", True), ("0.27.1", False), ("0.34.0", False), ("1.25.0", False)],
-)
-def test_other_versions_are_named(version: str, is_supported: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vllm_engine, "package_versions", lambda: {"vllm": version})
-    named = rf"vLLM >=0\.28,<0\.34, and {version} is installed: pip install 'vllm>="
-    with nullcontext() if is_supported else pytest.raises(ValueError, match=named):
-        check_vllm()
-
-
-def test_the_extra_has_the_same_versions() -> None:
-    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
-    (requirement,) = project["optional-dependencies"]["vllm"]
-    assert requirement == f"vllm>={OLDEST[0]}.{OLDEST[1]},<{NEWEST[0]}.{NEWEST[1] + 1}"
-
-
-def test_vllm_takes_the_first_gpu(small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vllm_engine, "check_vllm", lambda: None)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    for device in ("cuda", "cuda:0", "cpu"):
-        VllmEngine.check(small_config(tmp_path, f"model.device={device}"))
-    with pytest.raises(ValueError, match=r"set CUDA_VISIBLE_DEVICES=1 and model\.device=cuda"):
-        VllmEngine.check(small_config(tmp_path, "model.device=cuda:1"))
 
 
 @pytest.mark.parametrize(
@@ -79,12 +47,7 @@ def test_adapters_on_experts_are_refused_before_vllm_starts(tmp_path: Path, smal
     options = [f"model.path={tmp_path / 'policy'}", "model.lora_rank=2", "model.device=cpu"]
     config = small_config(tmp_path, *options, "model.dtype=bfloat16")
     with pytest.raises(ValueError, match=r"experts of Qwen3Moe.* model\.target_modules"):
-        VllmEngine(Policy.load(config.model), config)
-
-
-def test_a_rank_that_vllm_lacks_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"model\.lora_rank must be at most 512 with rollout\.engine=vllm; got 513"):
-        weights_of(ModelConfig(path="toy", dtype="bfloat16", lora_rank=513))
+        VllmEngine(Policy.load(config.model), config.rollout, config.model, config.data.max_length)
 
 
 @dataclass

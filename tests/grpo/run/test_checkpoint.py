@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.run.checkpoint import (
     check_same_run,
     latest_checkpoint,
@@ -179,12 +178,3 @@ def test_a_run_without_a_checkpoint_has_no_model(finished: Path, tmp_path: Path)
     (tmp_path / "config.yaml").write_text((finished / "config.yaml").read_text())
     with pytest.raises(ValueError, match="is a run without a checkpoint, so it holds no model yet"):
         find_model(str(tmp_path))
-
-
-@pytest.mark.parametrize("setting", ["default_local_dir", "experiment_name"])
-def test_a_folder_whose_name_is_not_utf_8_is_refused_at_the_start(setting: str, tmp_path: Path) -> None:
-    """A run trained up to its first checkpoint, and ended there."""
-    name = os.fsdecode(b"run\xff")
-    place = f"{tmp_path}/{name}" if setting == "default_local_dir" else name
-    with pytest.raises(ValueError, match=rf"trainer\.{setting}.*UTF-8.*udcff"):
-        load_config("toy", [f"trainer.default_local_dir={tmp_path}", f"trainer.{setting}={place}"])

@@ -1,8 +1,7 @@
-"""Packing, shared prefixes, padding and compilation change how a batch is computed, and nothing else."""
+"""Packing, shared prefixes and padding change how a batch is computed, and nothing else."""
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 import pytest
 import torch
@@ -91,22 +90,6 @@ def test_shared_prefixes_are_computed_once(base: Policy, grouped: list[Sample], 
         computed.clear()
         updater_of(policy, make_config(ALL, f"actor.use_prefix_grouper={share}"), total_steps=10).step(columns(grouped))
         assert computed == [tokens] * 2  # reference and policy
-
-
-@pytest.mark.slow
-def test_compilation_changes_nothing(
-    base: Policy, grouped: list[Sample], make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Trace forward and backward; generating code would take PyTorch a minute."""
-    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager", fullgraph=True))
-    settings = ("actor.ppo_max_token_len_per_gpu=128",)
-    base = clone(base)
-    base.model.model.layers = base.model.model.layers[:1]
-    base.model.config.num_hidden_layers = 1
-    updater = updater_of(clone(base), make_config(*settings), total_steps=10)
-    stats = updater.step(columns(grouped))
-    other = updater_of(clone(base), make_config(*settings, "actor.use_torch_compile=true"), total_steps=10)
-    assert_same_update(updater, stats, other, other.step(columns(grouped)))
 
 
 def test_a_mini_batch_without_trained_responses_is_left_out(grouped: list[Sample], make_config: MakeConfig) -> None:

@@ -385,15 +385,6 @@ def test_a_mini_batch_that_is_not_finite_leaves_the_earlier_steps(
     assert updater.step(columns(grouped))["actor/lr"] == pytest.approx(LR / 2)
 
 
-def test_the_reference_can_be_offloaded(base: Policy, batch: list[Sample], make_config: MakeConfig) -> None:
-    updater = updater_of(clone(base), make_config("actor.ref_param_offload=true"), total_steps=10)
-    moves: list[Any] = []
-    real = updater.reference.model.to
-    updater.reference.model.to = lambda *where: (moves.append(*where), real(*where))
-    updater.step(columns(batch))
-    assert moves == [torch.device("cpu"), "cpu"]  # to the policy's device, and away
-
-
 def test_gradient_checkpointing_changes_nothing_but_memory(batch: list[Sample], make_config: MakeConfig) -> None:
     found: list[Any] = []
     saved = []

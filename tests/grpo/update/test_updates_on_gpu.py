@@ -103,7 +103,7 @@ def test_a_step_waits_for_each_gradient_norm_and_once_for_the_metrics(
     config = small_config(Path("unused"), *settings)
     if name == "importance weights":
         batch = with_logps(batch, [[-1.0] * len(sample.rollout.token_ids) for sample in batch])
-    policy = on_gpu(shared_policy, packs=config.model.use_remove_padding != "false")
+    policy = on_gpu(shared_policy, packs=config.model.use_remove_padding)
     updater = updater_of(policy, config, total_steps=10)
     for _ in range(2):
         assert ledger_of(lambda ledger: updater.step(columns(batch))).waits == ["item"] * numbers_read + ["to host"]
