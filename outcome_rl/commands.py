@@ -180,20 +180,13 @@ def export(model: str, out: Path, dtype: Literal["bfloat16", "float16", "float32
     import torch
 
     from outcome_rl.files.atomic import atomic_folder
-    from outcome_rl.grpo.config.load import leaves, read_yaml
     from outcome_rl.grpo.config.schema import ModelConfig
     from outcome_rl.tools.find_model import find_model
     from outcome_rl.tools.load_model import load_model
 
     only_our_progress()
     with atomic_folder(out) as scratch:
-        path, settings = find_model(model)
-        asked = settings is not None and dict(leaves(read_yaml(settings))).get("model.trust_remote_code")
-        if asked and not trust_remote_code:
-            raise ValueError(
-                f"{settings} has model.trust_remote_code=true: the model may have its own code, which runs only if you "
-                "allow it. Add --trust-remote-code if you trust the model"
-            )
+        path, _ = find_model(model)
         model_config = ModelConfig(
             path=path, device="cpu", dtype="float32", trust_remote_code=trust_remote_code, use_remove_padding=False
         )

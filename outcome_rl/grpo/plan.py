@@ -5,7 +5,6 @@ settings -> model's shape and tokenizer -> problems, prompts, order, length -> c
 
 import hashlib
 import json
-import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -85,13 +84,11 @@ def plan(config: TrainConfig, announce: Callable[[str], None] = lambda phase: No
 
     Raises:
         FileNotFoundError, ValueError: bad data, model or settings, or a checkpoint of another run.
-        OSError: the folder of the run cannot be written.
     """
     data, trainer = config.data, config.trainer
     device = distributed.check(config.model.device, data.train_batch_size)
     engine = check_engine(config.rollout)
     check_loggers(trainer.logger)
-    _check_writable(config.run_dir)
     checkpoint = latest_checkpoint(config.run_dir / CHECKPOINTS)
     saved = {} if checkpoint is None else read_state(checkpoint, "" if distributed.is_rank_zero() else "state.json")
     config = replace(config, model=with_dtype(config.model, saved.get("identity", {}).get("model.dtype")))
@@ -133,13 +130,6 @@ def plan(config: TrainConfig, announce: Callable[[str], None] = lambda phase: No
         identity=identity,
         explorer=explorer,
     )
-
-
-def _check_writable(folder: Path) -> None:
-    """Check that the folder can be made, without making it."""
-    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK):
-        raise PermissionError(f"trainer.default_local_dir: {folder} cannot be written, because {there} cannot")
 
 
 def _check_length(done: int, total_steps: int, checkpoint: Path) -> None:

@@ -23,7 +23,6 @@ from outcome_rl.grpo.run.evaluation import evaluate
 from outcome_rl.grpo.run.run_lock import Interrupted, collect_signals
 from outcome_rl.grpo.types import TrainingBatch
 from outcome_rl.sampler.stale import SamplerCheck
-from outcome_rl.toy.task import ABOUT
 
 logger = logging.getLogger(__name__)
 
@@ -54,15 +53,12 @@ class Trainer:
         with collect_signals() as received:
             self.display.begin(self.parts.plan.total_steps, self.parts.state.step)
             self.display.say(self._headline())
-            if any(source.startswith("toy:") for source in self.parts.config.data.train_files):
-                self.display.say(ABOUT)
             self._steps(received)
 
     def _steps(self, received: Sequence[int]) -> None:
         state, save_freq = self.parts.state, self.parts.config.trainer.save_freq
         self._evaluate(received)
         while state.step < self.parts.plan.total_steps:
-            self.display.phase(f"step {state.step + 1}", show=False)
             collected, row = self.train_step()
             self.parts.log.append("metrics", row)
             self.display.step(row)
@@ -147,12 +143,14 @@ class Trainer:
     def _log_samples(self, collected: Collected) -> None:
         """Keep the samples of the step if the settings ask for them, and log the first of some questions."""
         config, step = self.parts.config, self.parts.state.step
+        every = range(len(collected.rollouts))
         if config.trainer.rollout_data_dir and distributed.is_rank_zero():
-            _write_rollouts(Path(config.trainer.rollout_data_dir), step, collected, config.rollout.n)
+            folder = Path(config.trainer.rollout_data_dir)
+            folder.mkdir(parents=True, exist_ok=True)
+            write_rows(folder / f"{step}.jsonl", collected.rows(step, every))  # a repeated step, the same file again
         if not (self._is_last or _every(config.trainer.test_freq, step)):
             return
-        firsts = range(0, len(collected.rollouts), config.rollout.n)[:LOGGED]
-        self.parts.log.append_samples(collected.rows(step, firsts))
+        self.parts.log.append_samples(collected.rows(step, every[:: config.rollout.n][:LOGGED]))
 
     def _evaluate(self, received: Sequence[int]) -> None:
         """Run the evaluations that are due after this step and not in the log; after a kill some are.
@@ -254,23 +252,3 @@ def train(config: TrainConfig) -> None:
 
 def _every(frequency: int, step: int) -> bool:
     return frequency > 0 and step % frequency == 0
-
-
-def _write_rollouts(folder: Path, step: int, collected: Collected, n: int) -> None:
-    """Write the responses of a step, a line for each question; a step that is repeated writes the same file again."""
-    folder.mkdir(parents=True, exist_ok=True)
-    rewards, correct = collected.scored.rewards.tolist(), collected.scored.correct.tolist()
-    groups = [slice(first, first + n) for first in range(0, len(rewards), n)]
-    rows = [
-        {
-            "step": step,
-            "id": problem.id,
-            "question": problem.problem,
-            "gold": problem.answer,
-            "samples": [rollout.text for rollout in collected.rollouts[group]],
-            "rewards": rewards[group],
-            "correct": correct[group],
-        }
-        for group, problem in zip(groups, collected.problems[::n], strict=True)
-    ]
-    write_rows(folder / f"{step}.jsonl", rows)

@@ -1,7 +1,4 @@
-"""Pictures of curves, over steps or over k: SVG for the page of `report`, PNG for `analyze`.
-
-Everything drawn in `INK` takes the text colour of the page.
-"""
+"""Pictures of curves, over steps or over k: SVG for the page of `report`, PNG for `analyze`."""
 
 import io
 import math
@@ -16,8 +13,7 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, StrMethodFormatter
 
 from outcome_rl_kernels.whole_files import whole_file
 
-PALETTE = ("#1f8bb8", "#d9576a", "#d9942f", "#55a86f", "#9271c2", "#8f8f8f")  # readable on light and on dark
-INK = "#010203"
+PALETTE = ("#1f8bb8", "#d9576a", "#d9942f", "#55a86f", "#9271c2", "#8f8f8f")
 FEW = 12  # points of a line that are marked, too
 COLUMNS = 3  # panels of a picture beside one another
 
@@ -53,24 +49,21 @@ def over_k(curves: Sequence[tuple[Mapping[str, Any], Line]]) -> list[Panel]:
     return [panel for panel in panels if any(line.points for line in panel.lines)]
 
 
-def svg(panel: Panel) -> str:
-    """Draw one panel, with its legend above the axes and without its title; return SVG text."""
-    figure = Figure(figsize=(4.4, 2.6), layout="constrained")
-    axes = figure.subplots()
-    _draw(axes, panel, INK)
-    labels = axes.get_legend_handles_labels()[1]
-    if labels:
-        place = {"loc": "lower right", "bbox_to_anchor": (1, 1), "borderaxespad": 0, "borderpad": 0.2}
-        spacing = {"columnspacing": 1.2, "handlelength": 2.4}
-        axes.legend(ncols=len(labels), frameon=False, fontsize=8, labelcolor=INK, **place, **spacing)
+def svg(panels: Sequence[Panel]) -> str:
+    """Return panels with one legend below them as SVG text."""
     text = io.StringIO()
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": panel.xlabel}):
-        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
-    return text.getvalue()[text.getvalue().index("<svg") :].replace(INK, "currentColor")
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "outcome_rl"}):
+        _figure(panels).savefig(text, format="svg", metadata={"Date": None})
+    return text.getvalue()[text.getvalue().index("<svg") :]
 
 
 def png(panels: Sequence[Panel], path: Path) -> None:
     """Draw panels with one legend below them into a file."""
+    with whole_file(path) as file:
+        _figure(panels).savefig(file, format=path.suffix.removeprefix(".") or None)
+
+
+def _figure(panels: Sequence[Panel]) -> Figure:
     columns = min(COLUMNS, len(panels))
     rows = -(-len(panels) // columns)
     figure = Figure(figsize=(3.6 * columns + 0.4, 3.0 * rows + 0.5), layout="constrained", dpi=110)
@@ -86,11 +79,10 @@ def png(panels: Sequence[Panel], path: Path) -> None:
     place = {"loc": "outside lower center", "ncols": columns, "frameon": False, "fontsize": 8}
     for text in figure.legend(list(labels.values()), list(labels), **place).get_texts():
         text.set_parse_math(False)  # names of files and methods are no formulas
-    with whole_file(path) as file:
-        figure.savefig(file, format=path.suffix.removeprefix(".") or None)
+    return figure
 
 
-def _draw(axes: Axes, panel: Panel, ink: str = "black") -> None:
+def _draw(axes: Axes, panel: Panel) -> None:
     """Draw the lines of a panel, without points that are not finite; ticks carry their own power of ten."""
     for line in panel.lines:
         columns = list(zip(*(point for point in line.points if all(map(math.isfinite, point))), strict=True))
@@ -104,11 +96,10 @@ def _draw(axes: Axes, panel: Panel, ink: str = "black") -> None:
         if band:
             lows, highs = band
             axes.fill_between(xs, lows, highs, color=colour, alpha=0.15, linewidth=0)
-    axes.set_xlabel(panel.xlabel, color=ink, fontsize=9)
-    axes.tick_params(colors=ink, labelsize=8)
-    axes.grid(color=ink, alpha=0.12)
+    axes.set_xlabel(panel.xlabel, fontsize=9)
+    axes.tick_params(labelsize=8)
+    axes.grid(color="black", alpha=0.12)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(ink)
     if panel.over_k:
         axes.set_xscale("log", base=2)
         axes.minorticks_off()

@@ -6,7 +6,7 @@ anything.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from outcome_rl.files.atomic import write_text
 from outcome_rl.grpo.run.checkpoint import CHECKPOINTS, latest_checkpoint
@@ -16,6 +16,9 @@ from outcome_rl.tools.runs import Run, read_run
 from outcome_rl.tools.tables import CHANGE, SAMPLE, change_rows, print_samples, sample_rows
 from outcome_rl.toy.task import ABOUT
 from outcome_rl.version import __version__
+
+if TYPE_CHECKING:
+    from outcome_rl.tools.plot import Panel
 
 TEMPLATE = Path(__file__).with_name("report.html.j2")
 TRAINING = {
@@ -61,8 +64,9 @@ def write_report(folders: Sequence[Path], out: Path) -> Path:
         ValueError: a folder holds no run.
     """
     from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
 
-    from outcome_rl.tools.plot import PALETTE
+    from outcome_rl.tools.plot import PALETTE, svg
 
     runs = [read_run(folder) for folder in folders]
     if len({run.name for run in runs}) < len(runs):
@@ -82,7 +86,7 @@ def write_report(folders: Sequence[Path], out: Path) -> Path:
             for run in runs
             if run.samples
         ],
-        charts=charts_of(runs),
+        charts=Markup(svg(panels)) if (panels := panels_of(runs)) else "",
         version=__version__,
     )
     write_text(out, page)
@@ -94,36 +98,32 @@ def _shown(value: Any) -> Any:
     return "\t".join(map(printable, value.split("\t"))) if type(value) is str else value
 
 
-def charts_of(runs: Sequence[Run]) -> list[tuple[str, Any]]:
-    """Draw caption and SVG of each chart; each run has a colour, and the base policy is dashed."""
-    from markupsafe import Markup
+def panels_of(runs: Sequence[Run]) -> "list[Panel]":
+    """Return the charts; each run has a colour, and the base policy is dashed."""
+    from outcome_rl.tools.plot import Line, Panel, over_k
 
-    from outcome_rl.tools.plot import Line, Panel, over_k, svg
-
-    panels: list[tuple[str, Panel]] = []
-    pairs = [(run, pair) for run in enumerate(runs) for pair in run[1].comparisons]
-    for dataset in dict.fromkeys(pair.dataset for _, pair in pairs):
+    panels: list[Panel] = []
+    pairs = [(number, run, pair) for number, run in enumerate(runs) for pair in run.comparisons]
+    for dataset in dict.fromkeys(pair.dataset for _, _, pair in pairs):
         curves = [
-            (row, Line(colour=number, style=style, label=label if number == 0 else ""))
-            for (number, _), pair in pairs
+            (row, Line(colour=number, style=style, label=f"{run.name}{of}"))
+            for number, run, pair in pairs
             if pair.dataset == dataset
-            for row, style, label in ((pair.trained, "-", "trained"), (pair.base, "--", "base"))
+            for row, style, of in ((pair.trained, "-", ""), (pair.base, "--", ", base policy"))
         ]
-        panels += [(f"{dataset}: {panel.title}", panel) for panel in over_k(curves)]
+        panels += [panel._replace(title=f"{dataset}: {panel.title}") for panel in over_k(curves)]
     for dataset in dict.fromkeys(row["dataset"] for run in runs for row in run.evaluations):
         rows = [[row for row in run.evaluations if row["dataset"] == dataset] for run in runs]
         if max(map(len, rows)) > 2:  # base and trained are above
             largest = max((max(row["pass_at_k"], key=int) for found in rows for row in found), key=int)
             for metric, k in dict.fromkeys([("pass_at_k", "1"), ("pass_at_k", largest), ("diff_at_k", largest)]):
                 points = [[(row["step"], row[metric][k]) for row in found if k in row[metric]] for found in rows]
-                title = f"{dataset}: {metric[:4]}@{k}"
                 lines = [Line(one, number) for number, one in enumerate(points)]
-                panels.append((title, Panel(title, "step", lines)))
+                panels.append(Panel(f"{dataset}: {metric[:4]}@{k}", "step", lines))
     for title, name in TRAINING.items():
         lines = [
             Line([(row["step"], row[name]) for row in run.metrics if name in row], number)
             for number, run in enumerate(runs)
         ]
-        panels.append((title, Panel(title, "step", lines)))
-    drawn = [(title, panel) for title, panel in panels if any(line.points for line in panel.lines)]
-    return [(title, Markup(svg(panel))) for title, panel in drawn]
+        panels.append(Panel(title, "step", lines))
+    return [panel for panel in panels if any(line.points for line in panel.lines)]

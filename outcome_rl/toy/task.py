@@ -51,7 +51,6 @@ OPERATIONS: dict[str, Callable[[int, int], int]] = {
 }
 
 DEFAULT_COUNTS: dict[Split, int] = {"train": 512, "validation": 256, "test": 1024}
-MAX_COUNT = 100_000  # each split holds several times as many distinct questions, so rejection sampling stays fast
 
 
 class Difficulty(NamedTuple):
@@ -105,17 +104,10 @@ class DialectTask:
     """One instance of dialect arithmetic: a table of 24 x 8 hidden rules, its questions and its demonstrations.
 
     Args:
-        instance: number of the rule table, at least 0; the installed policy was warm-started on instance 0.
-
-    Raises:
-        TypeError: `instance` is not an int.
-        ValueError: `instance` is negative.
+        instance: number of the rule table; the installed policy was warm-started on instance 0.
     """
 
     instance: int = 0
-
-    def __post_init__(self) -> None:
-        _check_int("instance", self.instance, low=0)
 
     @cached_property
     def rules(self) -> dict[tuple[str, str], Rule]:
@@ -136,20 +128,17 @@ class DialectTask:
 
         Args:
             split: `"train"` (no held-out rules), `"validation"` or `"test"` (all rules); splits share no question.
-            count: from 1 to 100000; None means 512 for train, 256 for validation, 1024 for test.
+            count: at most 100,000; None means 512 for train, 256 for validation, 1024 for test.
 
         Returns:
             Rows `{"id": "dialect0-train-17", "problem": "D07 17 @ 5 # 3 =>", "answer": "37"}`, all questions distinct.
 
         Raises:
-            TypeError: `count` is not an int.
-            ValueError: the split is unknown or `count` is out of range.
+            ValueError: the split is unknown.
         """
         if split not in get_args(Split):
             raise ValueError(f"split must be one of {', '.join(get_args(Split))}; got {split!r}.")
-        if count is None:
-            count = DEFAULT_COUNTS[split]
-        _check_int("count", count, low=1, high=MAX_COUNT)
+        count = DEFAULT_COUNTS[split] if count is None else count
         allowed = (q for q in self.questions(split) if q.split == split and (split != "train" or self._trainable(q)))
         distinct = islice(_distinct(allowed), count)
         return [
@@ -207,11 +196,3 @@ def _distinct(questions: Iterator[Question]) -> Iterator[Question]:
         if question not in seen:
             seen.add(question)
             yield question
-
-
-def _check_int(name: str, value: int, *, low: int, high: int | None = None) -> None:
-    wanted = f"an int of at least {low}" if high is None else f"an int from {low} to {high}"
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be {wanted}; got {value!r} of type {type(value).__name__}.")
-    if value < low or (high is not None and value > high):
-        raise ValueError(f"{name} must be {wanted}; got {value}.")

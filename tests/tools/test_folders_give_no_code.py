@@ -219,8 +219,6 @@ def test_what_the_user_names_runs(run: Path) -> None:
 
 def test_a_models_own_code_runs_with_the_flag(run: Path) -> None:
     bring_own_code(run)
-    assert "Add --trust-remote-code" in call("export").stderr
-    write(run, "model.trust_remote_code", False)
     assert call("export").exit_code == 0
     assert not ran()
     invoke(cli.main, "export", "run", "other", "--trust-remote-code")

@@ -160,16 +160,6 @@ class RewardConfig:
         "Factors of several rewards: the function then returns a tuple of as many, and each is normalised by itself "
         "(GDPO). null: it returns one number.",
     )
-    isolated: bool = setting(
-        False,
-        "Call the function in worker processes on all cores, a process for each response: a call that reaches "
-        "timeout_s or memory_mb, or ends its process, gives reward 0 and counts in reward/failed. The function is "
-        "imported without the environment variables of the run.",
-    )
-    timeout_s: float = setting(5.0, "Longest time of an isolated call, in seconds.", gt=0)
-    memory_mb: int = setting(
-        4096, "Address space of an isolated call, in MiB, modules that the function imports included.", gt=0
-    )
 
     def check(self) -> None:
         if self.weights is not None and not (self.function and self.weights):
@@ -291,10 +281,6 @@ class ActorConfig:
         "mini-batch. Lower it if memory is short.",
         gt=0,
         affects_results=False,
-    )
-    use_prefix_grouper: bool = setting(
-        True,
-        "Compute prompts and shared prefixes of responses once per pass; only where rows are packed.",
     )
     loss: LossSettings = section(LossSettings(token_loss="vanilla", beta=0.001), VERL_NAMES)
     sample_below: float = setting(

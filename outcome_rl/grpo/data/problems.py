@@ -58,7 +58,6 @@ def load_problems(
     problems: dict[str, Problem] = {}
     dropped: list[str] = []
     repeated: list[str] = []
-    other_columns: list[str] = []
     id_sources: dict[str, None] = {}
     seen_at: dict[str, str] = {}
     for source in sources:
@@ -81,25 +80,11 @@ def load_problems(
                 )
             if problem.id in seen_at:
                 repeated.append(where)
-                if str(known.example) != str(problem.example):
-                    other_columns.append(where)
             seen_at.setdefault(problem.id, where)
     if dropped:
         logger.warning("%d problems have an empty answer and are left out: %s", len(dropped), _some(dropped))
-    if len(repeated) > len(other_columns):
-        logger.warning(
-            "%d rows repeat an id with the same problem and answer, and are left out: %s",
-            len(repeated),
-            _some(repeated),
-        )
-    if other_columns:
-        logger.warning(
-            "%d of %d rows that repeat an id are left out though their other columns differ, which a reward or outcome "
-            "function may read: %s. Give them ids of their own",
-            len(other_columns),
-            len(repeated),
-            _some(other_columns),
-        )
+    if repeated:
+        logger.warning("%d rows repeat an id and are left out: %s", len(repeated), _some(repeated))
     used = tuple(problems.values())
     if not used:
         raise ValueError(f"{', '.join(sources)}: no problems{' with an answer' if dropped else ''}")
@@ -173,11 +158,6 @@ def _hub_rows(source: str) -> Sequence[Any]:
             f"{source}: not a {', '.join(SUFFIXES)} file. For a Hugging Face dataset name the split: {source}@train; "
             "for the toy task use toy:train"
         )
-    if Path(path).is_dir() and (Path(path) / "dataset_dict.json").is_file():
-        splits = datasets.load_from_disk(path)
-        if split not in splits:
-            raise ValueError(f"{source}: the dataset has no split {split!r}; it has {', '.join(splits)}")
-        return cast(Sequence[Any], splits[split])
     return cast(Sequence[Any], datasets.load_dataset(path, subset or None, split=split))
 
 

@@ -9,7 +9,7 @@ from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import RewardConfig
 from outcome_rl.grpo.types import Problem
 from outcome_rl.outcomes.functions import Failure
-from outcome_rl.outcomes.isolated import Isolated, isolated
+from outcome_rl.outcomes.isolated import Isolated
 from outcome_rl.user_functions import load_function, not_ending_the_process
 
 logger = logging.getLogger(__name__)
@@ -19,7 +19,7 @@ class RewardFunction:
     """A function `(response, example) -> number`, or a number for each of `reward.weights`, called on rank zero.
 
     `response` is the text without special tokens, and `example` the row of the data, with all its columns. It is called
-    for one response after another, or with `reward.isolated` in worker processes, for several at a time.
+    for one response after another, or if it is `isolated`, in worker processes, for several at a time.
 
     Attributes:
         isolated: whether it runs in worker processes.
@@ -31,16 +31,15 @@ class RewardFunction:
         """Import the function that `reward.function` names.
 
         Raises:
-            ValueError: there is no such function, it does not take two arguments, or a worker cannot import it.
+            ValueError: there is no such function, or it does not take two arguments.
         """
         self._name = config.function
-        self.isolated, self.failed, self.weights = config.isolated, 0, config.weights
+        self.failed, self.weights = 0, config.weights
         try:
             self._call: Any = load_function(config.function, "(response, example)")
-            if config.isolated:
-                self._call = isolated(self._call, timeout_s=config.timeout_s, memory_mb=config.memory_mb)
         except ValueError as error:
             raise ValueError(f"reward.function: {error}") from error
+        self.isolated = isinstance(self._call, Isolated)
 
     def __call__(self, responses: Sequence[str], problems: Sequence[Problem]) -> list[Any]:
         """Return the reward, or rewards, of each response to its problem, the same on all ranks; all must call it.
@@ -92,7 +91,7 @@ class RewardFunction:
         if not isinstance(value, Sequence) or len(value) != len(self.weights):
             raise ValueError(
                 f"{self._where(problem)}: must return {len(self.weights)} numbers, as many as reward.weights; got "
-                f"{_shown(value)}"
+                f"{value!r:.80}"
             )
         return [self._number(problem, one) for one in value]
 
@@ -103,18 +102,9 @@ class RewardFunction:
             reward = math.nan
         if not math.isfinite(reward):
             raise ValueError(
-                f"{self._where(problem)}: must return a finite number; got {_shown(value)}. Return 0.0 for a bad "
-                "response"
+                f"{self._where(problem)}: must return a finite number; got {value!r:.80}. Return 0.0 for a bad response"
             )
         return reward
 
     def _where(self, problem: Problem) -> str:
         return f"reward.function={self._name}, question {problem.id!r}"
-
-
-def _shown(value: Any) -> str:
-    """Return a value of any type as a text of bounded length."""
-    try:
-        return f"{value!r:.80}"
-    except Exception:  # noqa: BLE001 - Python prints no integer of so many digits, and a class may raise anything
-        return f"a {type(value).__name__}"

@@ -7,7 +7,7 @@ import torch
 
 from outcome_rl.grpo.config.schema import DType, ModelConfig
 from outcome_rl.grpo.distributed import choose_device
-from outcome_rl_kernels.dtypes import bfloat16_products, bfloat16_time, preferred_dtype
+from outcome_rl_kernels.dtypes import preferred_dtype
 
 logger = logging.getLogger(__name__)
 
@@ -28,15 +28,3 @@ def with_dtype(config: ModelConfig, saved: DType | None = None) -> ModelConfig:
             logger.info("model.dtype=auto is %s: %s", name, reason)
         config = replace(config, dtype=saved or name)
     return config
-
-
-def warn_if_slow(name: DType, device: torch.device) -> None:
-    """Warn, with the factor, that bfloat16 is slower than float32 on this processor."""
-    if name != "bfloat16" or device.type != "cpu" or bfloat16_products("cpu").is_fast:
-        return
-    logger.warning(
-        "model.dtype=bfloat16: products take %.2g times as long as in float32 on this processor, because %s; "
-        "set model.dtype=auto or float32",
-        bfloat16_time(),
-        bfloat16_products("cpu").reason,
-    )

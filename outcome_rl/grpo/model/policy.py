@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from outcome_rl.causal_lm import Head, decoder, end_token_ids, read_head
 from outcome_rl.grpo.config.schema import ModelConfig
 from outcome_rl.grpo.distributed import choose_device
-from outcome_rl.grpo.model.dtype import warn_if_slow, with_dtype
+from outcome_rl.grpo.model.dtype import with_dtype
 from outcome_rl.grpo.model.fsdp import ShardedModel, shard_like
 from outcome_rl.grpo.model.lora import add_adapters, load_adapters, merged_state_dict, save_adapters
 from outcome_rl.grpo.model.packed_attention import NAME as PACKED
@@ -86,7 +86,6 @@ class Policy:
         tokenizer = tokenizer or load_tokenizer(config)
         device = choose_device(config.device)
         dtype = with_dtype(config).dtype
-        warn_if_slow(dtype, device)
         try:
             model, unknown = load_whole(
                 AutoModelForCausalLM,
@@ -255,15 +254,13 @@ class Policy:
         """Load the weights of a folder that `save` wrote.
 
         Raises:
-            ValueError: the folder holds other tensors than this model.
+            ValueError: the folder lacks tensors of this model.
         """
         if self.adapters is not None:
             load_adapters(self.adapters, folder / "adapter")
             return
         model = self._unsharded_model
-        loaded, unknown = load_whole(type(model), str(folder), config=model.config, dtype=self.dtype)
-        if unknown:
-            raise ValueError(f"{folder} holds tensors that {type(model).__name__} lacks: {', '.join(unknown)}")
+        loaded, _ = load_whole(type(model), str(folder), config=model.config, dtype=self.dtype)
         saved, own = loaded.state_dict(), self.model.state_dict()
         self.model.load_state_dict({name: shard_like(tensor, own[name]) for name, tensor in saved.items()})
 

@@ -73,7 +73,7 @@ class UpdateBatch:
             every_token: compute all trained tokens, such as for their entropies.
         """
         self.batch, self.policy, self.actor, self.loss, self.n, self.horizon = batch, policy, actor, loss, n, horizon
-        self._plan = PackingPlan.of(batch.rollouts, share_prefixes=actor.use_prefix_grouper and policy.packs)
+        self._plan = PackingPlan.of(batch.rollouts, share_prefixes=policy.packs)
         lengths = [len(rollout.token_ids) for rollout in batch.rollouts]
         lengths_S = torch.tensor(lengths)
         bounds = torch.nn.functional.pad(lengths_S.cumsum(dim=0), (1, 0))

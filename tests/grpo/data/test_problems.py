@@ -9,7 +9,6 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-import datasets
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -71,10 +70,10 @@ OF_JSON = [0, 1, 3]  # of them, those that JSON has
 def tables(draw: st.DrawFn) -> tuple[str, list[dict[str, Any]]]:
     """A format, and rows with ids of their own, which it can hold; in JSON a column mixes types."""
     kind, size = (
-        draw(st.sampled_from(["jsonl", "json", "gz", "csv", "parquet", "saved", "function"])),
+        draw(st.sampled_from(["jsonl", "json", "gz", "csv", "parquet", "function"])),
         draw(sizes_of_rows),
     )
-    has_types = kind in ("parquet", "saved")
+    has_types = kind == "parquet"
     usual = [draw(st.sampled_from(names)) for names in (ID_COLUMNS[:3], PROMPT_COLUMNS, ANSWER_COLUMNS[:2])]
     values = [draw(st.sampled_from(COLUMNS)) if has_types else st.one_of(COLUMNS) for _ in usual]
     other = draw(st.sampled_from(OTHER if has_types or kind == "function" else [OTHER[i] for i in OF_JSON]))
@@ -104,9 +103,6 @@ def written(folder: Path, kind: str, rows: list[dict[str, Any]]) -> str:
     if kind == "function":
         ROW_SETS["rows"] = rows
         return f"{__name__}:rows_of?rows"
-    if kind == "saved":
-        datasets.DatasetDict(train=datasets.Dataset.from_list(rows)).save_to_disk(str(path))
-        return f"{path}@train"
     if kind == "parquet":
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
     elif kind == "csv":
@@ -184,12 +180,6 @@ def test_the_toy_task_is_a_source() -> None:
         load("toy:tset")
 
 
-def test_an_unknown_split_is_named(tmp_path: Path) -> None:
-    datasets.DatasetDict(train=datasets.Dataset.from_list(ROWS)).save_to_disk(str(tmp_path / "saved"))
-    with pytest.raises(ValueError, match="has no split 'test'; it has train"):
-        load(f"{tmp_path / 'saved'}@test")
-
-
 def test_columns_can_be_named(tmp_path: Path) -> None:
     rows = [{"id": "not this", "key": row["id"], "text": row["problem"], "result": row["answer"]} for row in ROWS]
     source = write(tmp_path / "rows.jsonl", rows)
@@ -208,12 +198,11 @@ def test_bad_rows_are_reported_with_number_and_field(row: list[str], tmp_path: P
     assert len(load(write(tmp_path / "rows.jsonl", rows)).problems) == 3
 
 
-def test_repeated_rows_with_other_columns_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_repeated_rows_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     row = {"id": "a", "problem": "p", "answer": "1"}
     path = write(tmp_path / "data.jsonl", [row | {"tests": "T1"}, row | {"tests": "T1"}, row | {"tests": "T2"}])
     assert [problem.example["tests"] for problem in load(path).problems] == ["T1"]
-    assert "2 rows repeat an id with the same problem and answer, and are left out" in caplog.text
-    assert "1 of 2 rows that repeat an id are left out though their other columns differ" in caplog.text
+    assert "2 rows repeat an id and are left out" in caplog.text
     assert "data.jsonl:3" in caplog.text or "row 3" in caplog.text
 
 

@@ -7,11 +7,9 @@ import torch
 
 from outcome_rl.grpo.config.schema import ModelConfig
 from outcome_rl.grpo.model import dtype as module
-from outcome_rl.grpo.model.dtype import warn_if_slow, with_dtype
+from outcome_rl.grpo.model.dtype import with_dtype
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl_kernels.dtypes import Bfloat16
-
-CPU = torch.device("cpu")
 
 
 @pytest.fixture(params=[True, False], ids=["fast", "slow"])
@@ -19,9 +17,7 @@ def fast(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> boo
     """A machine that multiplies bfloat16 fast, or not."""
     found = Bfloat16(request.param, "the test says so")
     preferred = torch.bfloat16 if found.is_fast else torch.float32
-    monkeypatch.setattr(module, "bfloat16_products", lambda kind: found)
     monkeypatch.setattr(module, "preferred_dtype", lambda device: (preferred, found.reason))
-    monkeypatch.setattr(module, "bfloat16_time", lambda: 23.0)
     return found.is_fast
 
 
@@ -43,15 +39,6 @@ def test_a_run_keeps_its_dtype_and_says_so(fast: bool, saved: str, caplog: pytes
     differs = saved != ("bfloat16" if fast else "float32")
     assert [record.levelname for record in caplog.records] == ["WARNING"] * differs
     assert f"began in {saved}" in caplog.text or not differs
-
-
-def test_slow_bfloat16_warns_with_the_factor(fast: bool, caplog: pytest.LogCaptureFixture) -> None:
-    warn_if_slow("float32", CPU)
-    warn_if_slow("bfloat16", torch.device("cuda"))
-    assert not caplog.records
-    warn_if_slow("bfloat16", CPU)
-    assert len(caplog.records) == (0 if fast else 1)
-    assert "23 times" in caplog.text or fast
 
 
 def test_a_policy_has_it(fast: bool) -> None:

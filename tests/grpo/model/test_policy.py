@@ -265,13 +265,6 @@ def test_weights_that_are_not_whole_are_refused(
         policy.load_weights(tmp_path)
 
 
-def test_weights_of_another_model_are_refused(policy: Policy, tmp_path: Path) -> None:
-    policy.save(tmp_path)
-    rewritten(tmp_path, lambda tensors: tensors.update(more=torch.ones(3)))
-    with pytest.raises(ValueError, match="tensors that LlamaForCausalLM lacks: more"):
-        policy.load_weights(tmp_path)
-
-
 @pytest.mark.parametrize("content", [b"", b"not safetensors"])
 def test_damaged_weights_are_refused(policy: Policy, tmp_path: Path, content: bytes) -> None:
     policy.save(tmp_path)

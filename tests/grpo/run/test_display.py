@@ -2,7 +2,6 @@
 
 import io
 import re
-import time
 from collections.abc import Callable
 from typing import Any, TextIO
 
@@ -70,8 +69,8 @@ def test_long_runs_write_few_lines_with_first_and_last(total: int, make_display:
     assert lines[-1].startswith(f"step {total}/{total} ")
 
 
-@pytest.mark.parametrize(("width", "shown"), [(60, 1), (80, 3), (120, 4)])
-def test_a_narrow_bar_keeps_the_total_and_the_time_left(width: int, shown: int, make_display: MakeDisplay) -> None:
+@pytest.mark.parametrize("width", [70, 80, 120])
+def test_a_narrow_bar_keeps_the_total_and_the_time_left(width: int, make_display: MakeDisplay) -> None:
     display, output = make_display(1000, 99, terminal=True, width=width)
     assert " 99/1000 " in _last_frame(display)
     display.step({"step": 100, **ROW, "perf/tokens_per_s": 123456.0, "exploration/solved_fraction": 1.0})
@@ -79,8 +78,7 @@ def test_a_narrow_bar_keeps_the_total_and_the_time_left(width: int, shown: int, 
     assert frame.count("\n") == 0
     assert frame.startswith("step  100/1000 ")
     assert re.search(r" (\d:\d\d:\d\d|-:--:--)$", frame)
-    facts = ("correct 0.250", "solved 100.0%", "distinct 2.50", "123,456 tok/s")
-    assert [fact in frame for fact in facts] == [True] * shown + [False] * (4 - shown)
+    assert "correct 0.250  solved 100.0%" in frame
     assert "step 100/1000  correct" not in output.getvalue()  # no plain line besides
 
 
@@ -96,29 +94,8 @@ def test_an_evaluation_has_a_bar_of_its_own_while_it_samples(make_display: MakeD
     assert "responses" not in _last_frame(display)
 
 
-def test_an_evaluation_takes_one_line_of_a_terminal(make_display: MakeDisplay) -> None:
-    display, output = make_display(1000, terminal=True)
-    display.evaluation({**EVALUATION, "dataset": "a-longer-name-of-data"})
-    (line,) = [line for line in output.getvalue().splitlines() if "pass@1" in line]
-    assert line.strip().endswith("diff@2 1.50")
-
-
 def _last_frame(display: Display) -> str:
     plain = Console(file=io.StringIO(), width=display.console.width, _environ={})
     with plain.capture() as capture:
         plain.print(display.bar.get_renderable())
     return capture.get().rstrip("\n")
-
-
-def test_a_long_silence_is_broken_where_there_is_no_terminal() -> None:
-    display = Display(silence_s=0.01)
-    display.console = Console(file=io.StringIO(), width=100, _environ={})
-    output = display.console.file
-    assert isinstance(output, io.StringIO)
-    with display:
-        display.phase("loading the model toy")
-        while not re.search(r"toy \.\.\. \d+ s so far", output.getvalue()):  # the test's timeout ends it
-            time.sleep(0.01)
-    lines = [line for line in output.getvalue().splitlines() if not line.startswith("starting")]  # on a slow machine
-    assert lines[0] == "loading the model toy ..."
-    assert re.fullmatch(r"loading the model toy \.\.\. \d+ s so far", lines[1])

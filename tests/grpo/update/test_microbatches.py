@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from outcome_rl.grpo.model.policy import Policy
 
 ALL = "actor.ppo_max_token_len_per_gpu=4096"
-FEW = "actor.ppo_max_token_len_per_gpu=32"
 
 
 AGGREGATIONS = ("token-sum", "token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
@@ -23,7 +22,6 @@ AGGREGATIONS = ("token-sum", "token-mean", "seq-mean-token-sum", "seq-mean-token
     groups=st.permutations(range(3)),
     inside=st.tuples(*[st.permutations(range(3))] * 3),
     limit=st.sampled_from([32, 64, 4096]),  # tokens; 64 part a group, whose prompt is computed in both parts
-    shares=st.booleans(),
     loss_agg_mode=st.sampled_from(AGGREGATIONS),
     answer_mask_mode=st.sampled_from(["none", "policy", "bonus", "all"]),
 )
@@ -31,7 +29,6 @@ def test_neither_order_nor_micro_batches_change_a_metric_or_a_gradient(
     groups: Sequence[int],
     inside: Sequence[Sequence[int]],
     limit: int,
-    shares: bool,
     loss_agg_mode: str,
     answer_mask_mode: str,
     base: Policy,
@@ -41,7 +38,7 @@ def test_neither_order_nor_micro_batches_change_a_metric_or_a_gradient(
     """Compare a batch in one packed row with shared prompts with another order of its groups and rows, in any cuts."""
     modes = (f"actor.loss_agg_mode={loss_agg_mode}", f"exploration.answer_mask_mode={answer_mask_mode}")
     several = ("actor.loss_mode=gspo", "actor.ppo_epochs=2", "actor.entropy_coeff=0.01", "actor.optim.lr=1e-6")
-    cut = (f"actor.ppo_max_token_len_per_gpu={limit}", f"actor.use_prefix_grouper={shares}")
+    cut = (f"actor.ppo_max_token_len_per_gpu={limit}",)
     batch = with_logps(grouped, [[-2.0] * len(sample.rollout.token_ids) for sample in grouped])
     found = []
     for order, more in ((range(9), (ALL,)), ([3 * group + row for group in groups for row in inside[group]], cut)):
@@ -86,10 +83,8 @@ def test_shared_prefixes_are_computed_once(base: Policy, grouped: list[Sample], 
     every = sum(map(len, whole))
     lengths = [len(rollout.prompt_ids) for rollout in rollouts]
     assert len(beginnings) < every - sum(lengths) + sum(lengths[::3]) + lengths[4]
-    for share, tokens in (("true", len(beginnings)), ("false", every)):
-        computed.clear()
-        updater_of(policy, make_config(ALL, f"actor.use_prefix_grouper={share}"), total_steps=10).step(columns(grouped))
-        assert computed == [tokens] * 2  # reference and policy
+    updater_of(policy, make_config(ALL), total_steps=10).step(columns(grouped))
+    assert computed == [len(beginnings)] * 2  # reference and policy
 
 
 def test_a_mini_batch_without_trained_responses_is_left_out(grouped: list[Sample], make_config: MakeConfig) -> None:

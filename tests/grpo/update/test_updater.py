@@ -73,7 +73,7 @@ def num_tokens(batch: list[Sample]) -> int:
     return sum(len(sample.rollout.token_ids) for sample in batch)
 
 
-@pytest.mark.parametrize("more", [[], ["actor.use_prefix_grouper=false", "actor.ppo_max_token_len_per_gpu=32"]])
+@pytest.mark.parametrize("more", [[], ["actor.ppo_max_token_len_per_gpu=32"]])
 def test_the_gradient_of_truncated_sampling(base: Policy, make_config: MakeConfig, more: list[str]) -> None:
     """As below, with log p of the softmax over the tokens that top-p kept, at the temperature of sampling."""
     sampling = RolloutConfig(n=2, temperature=1.5, top_p=0.8)
