@@ -69,10 +69,13 @@ def verify(
             warning is logged.
 
     Raises:
+        TypeError: `gold` or `target` is neither a text nor several.
         ValueError: `timeout_seconds` is above `LONGEST_VOTE_S`.
         TimeoutException, RuntimeError: if `raise_on_error`, the vote took too long, or its process ended.
     """
     golds, targets = ([one] if isinstance(one, str) else one for one in (gold, target))
+    _check_texts("gold", golds)
+    _check_texts("target", targets)
     pairs = [(a, b) for a in golds for b in targets]
     verdicts = grade(pairs, shared_pool(), tolerant=tolerant, timeout_s=timeout_seconds or LONGEST_VOTE_S)
     if raise_on_error and "equal" not in verdicts.values():
@@ -80,6 +83,11 @@ def verify(
             if verdict != "different":
                 raise _ERRORS.get(verdict, RuntimeError)(f"math-verify has no result for {pair}: {verdict}")
     return "equal" in verdicts.values()
+
+
+def _check_texts(name: str, values: Any) -> None:
+    if not (isinstance(values, list | tuple) and all(isinstance(one, str) for one in values)):
+        raise TypeError(f"{name} must be texts; got {values!r:.80}. Write numbers as text, and no answer as ''")
 
 
 _ERRORS: dict[str, type[Exception]] = {"timeout": TimeoutException}
@@ -106,11 +114,14 @@ def accuracy_reward(
         1.0 or 0.0; None, which trainers skip, where the gold answer is empty.
 
     Raises:
-        ValueError: if the numbers of completions and solutions differ.
+        TypeError: a solution is no text.
+        ValueError: the numbers of completions and solutions differ.
     """
+    texts = [one if isinstance(one, str) else one[0]["content"] for one in completions]
+    _check_texts("solution", solution)
     if len(completions) != len(solution):
         raise ValueError(f"completions and solution must have one length; got {len(completions)} and {len(solution)}")
-    found = once_each(extract_answer, [one if isinstance(one, str) else one[0]["content"] for one in completions])
+    found = once_each(extract_answer, texts)
     golds = [gold.strip() for gold in once_each(final_answer, solution)]
     pairs = list(zip(golds, ["" if answer is None else answer.text.strip() for answer in found], strict=True))
     verdicts = grade(pairs, shared_pool(), tolerant=tolerant, timeout_s=5)

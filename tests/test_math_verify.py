@@ -39,6 +39,16 @@ def test_one_of_several_texts_is_enough() -> None:
     assert not verify(["1/2", "3"], ["no", "0.6"])
 
 
+@pytest.mark.parametrize("wrong", [None, 7, [7], [None], 0.5], ids=repr)
+def test_what_is_no_text_is_refused_by_its_name(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="gold must be"):
+        verify(wrong, "7")
+    with pytest.raises(TypeError, match="target must be"):
+        verify("7", wrong)
+    with pytest.raises(TypeError, match="solution must be"):
+        accuracy_reward(["7"], wrong)
+
+
 def test_any_thread() -> None:
     verdicts: list[bool] = []
     pairs = [(r"\int_0^1 2x dx", "1"), ("$2x + 1$", "$1 + x + x$"), ("$x = 3$", "$3$")]

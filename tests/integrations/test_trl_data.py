@@ -104,6 +104,10 @@ UNLABELLED: dict[str, Any] = {"reward_funcs": length, "exploration": Exploration
         ({"columns": {"id_key": "uid"}}, "id_key .*got 'uid'"),
         ({"data": questions(answer=None), **UNLABELLED}, "bonus='ucb_con' requires correctness labels"),
         ({"remove_unused_columns": True, **UNLABELLED}, "the columns 'prompt' left by remove_unused_columns"),
+        (
+            {"columns": {"correct_threshold": "1", "correct_reward": is_right}},
+            "correct_threshold must be a Python number",
+        ),
         ({"columns": {"correct_threshold": 0.5}}, "correct_threshold=0.5 needs correct_reward"),
         (
             {"columns": {"correct_reward": is_right}, "exploration": ExplorationConfig(outcome=Divisors)},

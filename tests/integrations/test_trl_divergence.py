@@ -1,13 +1,16 @@
 """Divergences of TRL's distillation trainer and of Liger, and ours in their place."""
 
 import inspect
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import trl.trainer.utils
 from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM
 from trl.trainer import distillation_trainer
+from trl_runs import Gradients, questions, tokenizer
 
 from outcome_rl import linear_divergence
 from outcome_rl.integrations.trl.fused_head import chunked_divergence_loss, use_fused_head
@@ -45,13 +48,59 @@ def test_values_and_gradients_are_trls(beta: float, dtype: torch.dtype, options:
         torch.testing.assert_close(ours.to(theirs.dtype), theirs, rtol=rtol, atol=4 * rtol * size)
 
 
-def test_the_door_replaces_trls_function(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("beta", [-0.1, 1.5])
+def test_a_mixture_out_of_range_is_refused(beta: float) -> None:
+    heads, _ = operands(torch.float32)
+    with pytest.raises(ValueError, match="mixture"):
+        chunked_divergence_loss(*heads, torch.ones(B, T), beta)
+
+
+def test_trls_trainer_distils_the_same_with_it(policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Losses, entropies and gradients of three steps on TRL's own samples, from a teacher of another width."""
     for module, name in ((distillation_trainer, TRLS.__name__), (trl.trainer.utils, "_ChunkedLogProbFunction")):
         monkeypatch.setattr(module, name, getattr(module, name))  # restored after the test
-    use_fused_head()
-    assert distillation_trainer._chunked_divergence_loss is chunked_divergence_loss
     ours, theirs = (inspect.signature(function).parameters for function in (chunked_divergence_loss, TRLS))
     assert {name: one.default for name, one in ours.items()} == {name: one.default for name, one in theirs.items()}
+    sizes = {"vocab_size": len(tokenizer()), "num_hidden_layers": 1, "num_attention_heads": 2}
+    torch.manual_seed(1)
+    teacher = LlamaForCausalLM(LlamaConfig(hidden_size=24, intermediate_size=16, initializer_range=0.3, **sizes))
+    args = {
+        "beta": 0.5,
+        "learning_rate": 0.1,
+        "max_steps": 3,
+        "logging_steps": 1,
+        "max_completion_length": 12,
+        "per_device_train_batch_size": 3,
+    }
+    found = []
+    for install in (lambda: None, use_fused_head):
+        install()
+        trainer = trl.DistillationTrainer(
+            model=str(policy),
+            teacher_model=teacher,
+            args=trl.DistillationConfig(
+                output_dir=str(tmp_path),
+                save_strategy="no",
+                report_to=[],
+                use_cpu=True,
+                bf16=False,
+                optim="sgd",
+                **args,
+            ),
+            train_dataset=questions(),
+        )
+        gradients = Gradients()
+        trainer.add_callback(gradients)
+        trainer.train()
+        rows = [row for row in trainer.state.log_history if "loss" in row]
+        found.append(([row["loss"] for row in rows], [row["entropy"] for row in rows], gradients.of_steps))
+    assert distillation_trainer._chunked_divergence_loss is chunked_divergence_loss
+    assert len(found[0][0]) == 3
+    assert min(found[0][0]) > 0.01
+    for one, other in zip(found[1][:2], found[0][:2], strict=True):
+        assert one == pytest.approx(other, rel=1e-4)
+    for one, other in zip(found[1][2], found[0][2], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-6)
 
 
 @pytest.mark.parametrize(("beta", "kind"), [(0.0, "forward_kl"), (0.3, "jsd"), (1.0, "reverse_kl")])

@@ -53,7 +53,7 @@ def chunked_divergence_loss(
 
     A scale of logits before their cap is a cap and a temperature divided by it. Logits are float32, as TRL's.
     """
-    hidden = student_hidden_states
+    hidden, kind = student_hidden_states, {0.0: "forward_kl", 1.0: "reverse_kl"}.get(beta, "jsd")
     softcap, teacher_softcap = (
         None if cap is None else cap / scale
         for cap, scale in (
@@ -67,8 +67,8 @@ def chunked_divergence_loss(
         teacher_hidden_states.to(hidden.dtype),
         _whole(teacher_lm_head_weight, hidden),
         completion_mask != 0,
-        kind={0.0: "forward_kl", 1.0: "reverse_kl"}.get(beta, "jsd"),
-        mixture=beta if 0 < beta < 1 else 0.5,
+        kind=kind,
+        mixture=beta if kind == "jsd" else 0.5,
         bias=_whole(student_lm_head_bias, hidden),
         teacher_bias=_whole(teacher_lm_head_bias, hidden),
         temperature=temperature / student_logit_scale,

@@ -40,7 +40,7 @@ from outcome_rl.outcomes.batch import Batch
 from outcome_rl.sampler.stale import SamplerCheck
 from outcome_rl.version import __version__
 from outcome_rl_kernels.advantages.estimators import check_group_size
-from outcome_rl_kernels.checks import did_you_mean
+from outcome_rl_kernels.checks import check_number, did_you_mean
 
 logger = logging.getLogger(__name__)
 
@@ -172,6 +172,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
                 "correct_reward must be left out, because the kind of outcomes decides what is correct; got "
                 f"{self.correct_reward!r}"
             )
+        check_number("correct_threshold", self.correct_threshold)
         if self.correct_threshold != 1.0 and not self.correct_reward:
             raise ValueError(f"correct_threshold={self.correct_threshold} needs correct_reward, whose reward it bounds")
         check_group_size(self.explorer.config.estimator, self.num_generations)
