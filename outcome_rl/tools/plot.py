@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, MaxNLocator, StrMethodFormatter
 
+from outcome_rl.terminal.text import printable
 from outcome_rl_kernels.whole_files import whole_file
 
 PALETTE = ("#1f8bb8", "#d9576a", "#d9942f", "#55a86f", "#9271c2", "#8f8f8f")
@@ -71,7 +72,7 @@ def _figure(panels: Sequence[Panel]) -> Figure:
     labels: dict[str, Any] = {}
     for axes, panel in zip(grid, panels, strict=False):
         _draw(axes, panel)
-        axes.set_title(panel.title, loc="left", fontsize=10)
+        axes.set_title(printable(panel.title), loc="left", fontsize=10, parse_math=False)
         handles, names = axes.get_legend_handles_labels()
         labels |= dict(zip(names, handles, strict=True))
     for axes in figure.axes[len(panels) :]:
@@ -91,7 +92,15 @@ def _draw(axes: Axes, panel: Panel) -> None:
         xs, ys, *band = columns
         colour, marker = PALETTE[line.colour % len(PALETTE)], "o" if len(xs) <= FEW else ""
         axes.plot(
-            xs, ys, line.style, color=colour, lw=1.6, marker=marker, ms=3, label=line.label or None, clip_on=False
+            xs,
+            ys,
+            line.style,
+            color=colour,
+            lw=1.6,
+            marker=marker,
+            ms=3,
+            label=printable(line.label) or None,
+            clip_on=False,
         )
         if band:
             lows, highs = band

@@ -6,7 +6,7 @@ anything.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from outcome_rl.files.atomic import write_text
 from outcome_rl.grpo.run.checkpoint import CHECKPOINTS, latest_checkpoint
@@ -16,9 +16,6 @@ from outcome_rl.tools.runs import Run, read_run
 from outcome_rl.tools.tables import CHANGE, SAMPLE, change_rows, print_samples, sample_rows
 from outcome_rl.toy.task import ABOUT
 from outcome_rl.version import __version__
-
-if TYPE_CHECKING:
-    from outcome_rl.tools.plot import Panel
 
 TEMPLATE = Path(__file__).with_name("report.html.j2")
 TRAINING = {
@@ -98,7 +95,7 @@ def _shown(value: Any) -> Any:
     return "\t".join(map(printable, value.split("\t"))) if type(value) is str else value
 
 
-def panels_of(runs: Sequence[Run]) -> "list[Panel]":
+def panels_of(runs: Sequence[Run]) -> list[Any]:
     """Return the charts; each run has a colour, and the base policy is dashed."""
     from outcome_rl.tools.plot import Line, Panel, over_k
 

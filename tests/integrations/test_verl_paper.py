@@ -56,7 +56,7 @@ def test_verl_and_the_plugin_accept_it_and_its_numbers_are_those_of_the_preset(
     assert (actor.entropy_coeff, actor.optim.lr) == (preset.actor.loss.entropy_coef, preset.actor.optim.lr)
     assert (config.trainer.total_training_steps, config.trainer.test_freq) == (700, preset.trainer.test_freq)
     template = config.actor_rollout_ref.model.custom_chat_template
-    assert (template is not None) == (preset.data.apply_chat_template == "false")
+    assert (template is not None) == (not preset.data.apply_chat_template)
     if template is not None:
         assert Template(template).render(messages=[{"role": "user", "content": "{x}?"}]) == "{x}?"
 

@@ -33,14 +33,6 @@ def test_transformers_loads_it(dtype: str, finished: Path, tmp_path: Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_nothing_is_overwritten(finished: Path, tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    result = export(finished, tmp_path / "out")
-    assert result.exit_code == 2
-    assert f"{tmp_path / 'out'} exists, and nothing is overwritten" in result.stderr
-    assert list((tmp_path / "out").iterdir()) == []
-
-
 def test_a_missing_model_is_named(tmp_path: Path) -> None:
     result = export(tmp_path / "missing", tmp_path / "out")
     assert result.exit_code == 2

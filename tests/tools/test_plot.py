@@ -69,5 +69,6 @@ def test_a_picture_has_every_panel_and_one_entry_for_a_method(tmp_path: Path, dr
 
 
 def test_the_name_of_a_file_is_no_formula(tmp_path: Path, drawn: list[Figure]) -> None:
-    png([Panel("diff@k", "k samples", [Line([(1, 1.0)], 0, label=r"a$\frac{b$.jsonl")])], tmp_path / "picture.png")
+    name = "a$\\frac{b$.jsonl"
+    png([Panel(f"{name}: diff@k", "k samples", [Line([(1, 1.0)], 0, label=name)])], tmp_path / "picture.png")
     assert [text.get_text() for text in drawn[-1].legends[0].get_texts()] == [r"a$\frac{b$.jsonl"]

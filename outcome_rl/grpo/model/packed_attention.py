@@ -8,8 +8,6 @@ The sequences are ragged where flash-attn is installed and can run; otherwise th
 `scaled_dot_product_attention`, and micro-batches of similar lengths waste little.
 """
 
-import logging
-from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -20,7 +18,6 @@ from outcome_rl.grpo.model.fsdp import HALF_PRECISION
 from outcome_rl.grpo.model.packing import PackedBatch, PaddedSequences, RaggedSequences, take_rows
 from outcome_rl_kernels.loss.reference import capped
 
-logger = logging.getLogger(__name__)
 NAME = "outcome_rl_packed"
 _WIDEST = 256  # channels of a head that PyTorch's flash attention takes
 
@@ -50,20 +47,7 @@ def caps_scores(model: Any) -> bool:
 
 def can_use_flash_attention(device: torch.device, dtype: torch.dtype) -> bool:
     """Return whether flash-attn is installed and takes tensors of this kind."""
-    return device.type == "cuda" and dtype in HALF_PRECISION and has_flash_attention()
-
-
-@cache
-def has_flash_attention() -> bool:
-    """Return whether flash-attn has the function that takes ragged sequences; flash-attn-4 has the name, not this."""
-    if find_spec("flash_attn") is None:
-        return False
-    try:
-        from flash_attn import flash_attn_varlen_func  # noqa: F401
-    except ImportError as error:
-        logger.warning("flash_attn is installed but lacks flash_attn_varlen_func (%s); attention is PyTorch's", error)
-        return False
-    return True
+    return device.type == "cuda" and dtype in HALF_PRECISION and find_spec("flash_attn") is not None
 
 
 def attend(

@@ -59,6 +59,8 @@ def load_shape(config: ModelConfig) -> Any:
                 if file.suffix == ".safetensors":
                     with safe_open(file, framework="pt"):  # reads the header, and compares it with the size
                         pass
+    except ModuleNotFoundError:  # the command says what to install
+        raise
     except Exception as error:  # each library that a config.json may ask for raises its own
         reason = str(error).partition("Model type should be one of")[0]  # a list of 200 names follows
         raise ValueError(f"model.path={config.path!r} cannot be trained: {reason}") from error

@@ -5,9 +5,8 @@ batch --> mini-batches, one optimizer step each (by default one: the whole batch
 """
 
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -145,11 +144,7 @@ class Updater:
 
     def advance(self) -> None:
         """Go on to the learning rate of the next step; `step` does, so this is for a step without an update."""
-        # Only at first: PyTorch then warns of a schedule that begins before the optimizer, and Python, whose filters
-        # change, shows again what it has shown.
-        is_first = self.scheduler.last_epoch == 0
-        with warnings.catch_warnings(action="ignore") if is_first else nullcontext():
-            self.scheduler.step()
+        self.scheduler.step()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state that rank zero saves; if the policy is sharded, all processes must call it."""

@@ -52,14 +52,6 @@ def test_a_wrong_base_is_refused(base: str, message: str, tmp_path: Path) -> Non
         load_config(tmp_path / "mine.yaml")
 
 
-def test_later_layers_win(tmp_path: Path) -> None:
-    path = tmp_path / "mine.yaml"
-    path.write_text("rollout:\n  n: 3\n  top_k: 7\nactor:\n  optim:\n    lr: 1e-4\n")
-    config = load_config(path, [*REQUIRED, "rollout.n=4", "rollout.n=5"])
-    assert (config.rollout.n, config.rollout.top_k, config.actor.optim.lr) == (5, 7, 1e-4)
-    assert config.rollout.val_kwargs.n == 32  # untouched by either
-
-
 def test_user_code_that_changes_the_folder_moves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     config = load("trainer.default_local_dir=runs", "trainer.rollout_data_dir=kept")

@@ -39,11 +39,6 @@ def ids(rollouts: Sequence[Rollout]) -> list[Sequence[int]]:
     return [rollout.token_ids for rollout in rollouts]
 
 
-def test_samples_are_grouped_by_prompt(rollouts: list[Rollout], prompts: list[list[int]]) -> None:
-    assert len({len(prompt) for prompt in prompts}) == 2  # the decode loop pads some
-    assert [rollout.prompt_ids for rollout in rollouts] == [prompt for prompt in prompts for _ in range(N)]
-
-
 def test_responses_end_with_the_end_token(rollouts: list[Rollout], shared_policy: Policy) -> None:
     end = shared_policy.tokenizer.eos_token_id
     assert end != shared_policy.tokenizer.pad_token_id
@@ -92,44 +87,6 @@ def test_generation_settings_of_the_model_are_ignored(
     assert same == rollouts
     assert policy.model.generation_config is own
     assert own.repetition_penalty == 5.0  # and they are still there to be saved with the model
-
-
-OWN_ENGINE = r"""
-from outcome_rl.grpo.rollout.engine import RolloutEngine
-from outcome_rl.grpo.types import Rollout
-
-
-class Parrot(RolloutEngine):
-    def __init__(self, policy, rollout, model, max_length):
-        self.policy = policy
-
-    def update_weights(self, policy):
-        self.policy = policy
-
-    def generate(self, prompts, sampling, max_tokens, seed):
-        tokens = self.policy.tokenizer(r"\boxed{ 5 }", add_special_tokens=False)["input_ids"]
-        tokens = tokens + self.policy.end_token_ids
-        logps = [None, float("nan")] + [-1.0] * (len(tokens) - 2)
-        return [
-            Rollout.decoded(self.policy.tokenizer, prompt, tokens, logps)
-            for prompt in prompts
-            for number in range(sampling.n)
-        ]
-"""
-
-
-def test_an_engine_of_the_user_is_named_by_its_path(small: MakeOverrides, tmp_path: Path) -> None:
-    """Tokens without a log-probability neither end a run nor correct it: vLLM returns NaN where a token is certain."""
-    path = tmp_path / f"engine_of_{tmp_path.name}.py"  # Python imports each name once
-    path.write_text(OWN_ENGINE)
-    settings = ("rollout.importance_cap=2.0", "trainer.total_training_steps=2")
-    result = invoke("--config", "toy", *small(tmp_path, f"rollout.engine={path}:Parrot", *settings))
-    assert result.exit_code == 0, result.stderr
-    assert {row["completion"] for row in rows(tmp_path / "run", "samples")} == {r"\boxed{ 5 }"}
-    for row in rows(tmp_path / "run", "metrics"):
-        assert row["outcomes/distinct_in_group"] == 1
-        assert math.isfinite(row["actor/grad_norm"])
-        assert 0 < row.get("rollout/logp_missing", 1) < 1
 
 
 def test_the_engine_of_the_training_page_trains(small: MakeOverrides, tmp_path: Path) -> None:

@@ -44,16 +44,6 @@ def test_the_sequence_is_that_of_splitmix64() -> None:
     assert torch.equal(uniforms([1234567], 3)[0], expected)
 
 
-def test_uniforms_of_neighbouring_seeds_and_steps_are_uniform_and_uncorrelated() -> None:
-    drawn = uniforms(range(2000), 50)
-    counts = torch.histc(drawn.float(), bins=20, min=0, max=1)
-    expected = drawn.numel() / 20
-    assert ((counts - expected).abs() < 5 * expected**0.5).all()
-    for left, right in ((drawn[1:], drawn[:-1]), (drawn[:, 1:], drawn[:, :-1])):
-        correlation = torch.corrcoef(torch.stack([left.flatten(), right.flatten()]))[0, 1]
-        assert abs(correlation) < 5 / left.numel() ** 0.5
-
-
 def test_a_token_of_probability_zero_is_never_drawn() -> None:
     logits = torch.full((3, 4), float("-inf"))
     logits[:, 1] = 0.0

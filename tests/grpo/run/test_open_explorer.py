@@ -45,8 +45,3 @@ def test_counts_that_no_question_would_find_are_refused(tmp_path: Path) -> None:
         assert len(explorer.solved) == 2
         with pytest.raises(ValueError, match=message):
             check_counts(explorer, folder, PROBLEMS)
-
-
-def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="missing"):
-        open_explorer(SETTINGS, CPU, str(tmp_path / "missing"), PROBLEMS)

@@ -1,7 +1,6 @@
 """An update is the gradient step of the whole batch, however it is split into micro-batches."""
 
 import copy
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -245,17 +244,6 @@ def test_the_optimizer_has_its_settings(shared_policy: Policy, make_config: Make
     config = make_config("actor.optim.betas=[0.8,0.95]", "actor.optim.weight_decay=0.1")
     [group] = updater_of(clone(shared_policy), config, total_steps=2).optimizer.param_groups
     assert (group["lr"], tuple(group["betas"]), group["weight_decay"]) == (LR, (0.8, 0.95), 0.1)
-
-
-def test_updates_let_a_warning_be_shown_once(base: Policy, batch: list[Sample], make_config: MakeConfig) -> None:
-    updater = updater_of(clone(base), make_config(), total_steps=5)
-    updater.step(columns(batch))
-    with warnings.catch_warnings(record=True) as shown:
-        warnings.simplefilter("default")
-        for _ in range(3):
-            warnings.warn("identical completions", stacklevel=1)
-            updater.step(columns(batch))
-    assert len(shown) == 1
 
 
 def test_a_small_step_in_bfloat16_is_not_rounded_away(batch: list[Sample], make_config: MakeConfig) -> None:
