@@ -62,6 +62,7 @@ def _ascii(answer: str) -> str:
 
 
 _SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_SCALES |= {"万": 4, "萬": 4, "亿": 8, "億": 8}
 # Functions as words before a letter, which would run into it: `sin x`, `max a`. `sec` and `min` are units there.
 _WORD_FUNCTIONS = "arcsin arccos arctan sinh cosh tanh csch sin cos tan cot csc ln log exp sqrt gcd lcm"
 # Short words would be read as products of letters.
@@ -69,7 +70,6 @@ _PROSE = "not no none all any for the if is are of to by when where with then th
 _OUTSIDE_OF_TEXT = (
     r"(?P<group>\\(?:text[a-z]*|mathrm|mbox|hbox|operatorname)\s*\{[^{}]*\})|(?<=[\s$})\]])(?P<word>and|or)(?=[\s$\\])"
     rf"|(?<![A-Za-z\\])(?P<prose>{'|'.join(_PROSE.split())})(?=\s)"
-    rf"|(?<=[0-9}}\s])(?P<scale>{'|'.join(_SCALES)})(?![A-Za-z])"
     rf"|(?<![A-Za-z\\])(?P<function>{'|'.join(_WORD_FUNCTIONS.split())})(?=\s+[A-Za-z\\])"
 )
 
@@ -77,8 +77,6 @@ _OUTSIDE_OF_TEXT = (
 def _outside_of_text(match: re.Match[str]) -> str:
     if word := match["word"] or match["prose"]:
         return rf"\text{{ {word} }}"
-    if scale := match["scale"]:
-        return rf"\cdot 10^{{{_SCALES[scale]}}}"
     return rf"\{match['function']}" if match["function"] else match["group"]
 
 
@@ -89,15 +87,6 @@ _FORMULA = re.compile(r"(?=.*[0-9])(?:[^A-Za-z]|(?<![A-Za-z])[A-Za-z](?![A-Za-z]
 def _without_text(match: re.Match[str]) -> str:
     r"""Return a list or a formula as it stands outside of the `\text{}` around all of it."""
     return match[1] if _LIST.fullmatch(match[1]) or _FORMULA.fullmatch(match[1]) else match[0]
-
-
-_BOLD = r"\\(?:mathbf|boldsymbol|bm|pmb|bold)\s*(?:\{\s*(\\?[A-Za-z]+)\s*\}|([A-Za-z]))"
-# A product of vectors or sets, which do not commute.
-_CROSS = re.compile(rf"{_BOLD}.*(?:\\times(?![A-Za-z])|×).*{_BOLD}", re.DOTALL)
-
-
-def _vector(match: re.Match[str]) -> str:
-    return rf"\vec{{{match[1] or match[2]}}}" if _CROSS.search(match.string) else match[0]
 
 
 def _halved(match: re.Match[str]) -> str:
@@ -127,11 +116,6 @@ def _chosen(match: re.Match[str]) -> str:
 
 def _joined_digits(match: re.Match[str]) -> str:
     return re.sub("['’_.，]", "", match[0])
-
-
-def _period(match: re.Match[str]) -> str:
-    """Return a period with its bar, which has to be seen three times, or a long one twice: 2.718281828... has none."""
-    return rf"{match[1]}\overline{{{match[2] or match[3]}}}"
 
 
 def _display(match: re.Match[str]) -> str:
@@ -165,20 +149,10 @@ def _rows(match: re.Match[str]) -> str:
     return rf"\begin{{pmatrix}}{(chr(92) * 2).join(rows)}\end{{pmatrix}}"
 
 
-def _except(match: re.Match[str]) -> str:
-    return " \\text{ and } ".join(f"x \\neq {value}" for value in match.groups() if value)
-
-
 def _clause(match: re.Match[str]) -> str:
     """Leave out what a letter stands for: any number, or an integer beside pi, as `2k` are no even numbers."""
     is_integer = re.search("Z|ℤ|integer", match[0]) and not re.search("pi|π", match.string)
     return match[0] if is_integer else ""
-
-
-def _compared(match: re.Match[str]) -> str:
-    is_above = match[1] in ("greater", "larger", "more")
-    or_equal, strictly = (r"\geq ", ">") if is_above else (r"\leq ", "<")
-    return f"x{or_equal if match[2] else strictly}{match[3]}"
 
 
 def _unit(match: re.Match[str]) -> str:
@@ -207,11 +181,8 @@ def _counted(match: re.Match[str]) -> str:
 
 
 def _scaled(match: re.Match[str]) -> str:
-    return rf"\cdot 10^{{{_SCALES[match[1]]}}}" + (rf"\text{{ {match[2]}}}" if match[2] else "")
-
-
-def _temperature(match: re.Match[str]) -> str:
-    return rf"\text{{ {'℃' if 'C' in (match[1], match[2]) or match['C'] else '℉'}}}"
+    rest = (match[3] or "").removesuffix("}")
+    return rf"\cdot 10^{{{_SCALES[match[1] or match[2]]}}}" + (rf"\text{{ {rest}}}" if rest else "")
 
 
 def _word_list(match: re.Match[str]) -> str:
@@ -222,10 +193,6 @@ def _word_list(match: re.Match[str]) -> str:
     return ", ".join(parts) if len(parts) > 1 and are_names else match[0]
 
 
-def _chinese_time(match: re.Match[str]) -> str:
-    return f"{match[2]}{'AM' if match[1] in ('上午', '凌晨', '早上') else 'PM'}" if match[1] else match[0]
-
-
 def _date(match: re.Match[str]) -> str:
     """Return a full date by its numbers, and the day or the year of a month behind its English name."""
     parts = {name[0]: value for name, value in match.groupdict().items() if value}
@@ -234,10 +201,6 @@ def _date(match: re.Match[str]) -> str:
     return (
         f"{year}-{number}-{int(day)}" if year and day else rf"\text{{{calendar.month_name[number]} {int(day or year)}}}"
     )
-
-
-def _scale(match: re.Match[str]) -> str:
-    return r"\cdot 10^{4}" if match[1] in "万萬" else r"\cdot 10^{8}"
 
 
 # Names of months in English, French, German, Spanish, Portuguese and Italian, as Unicode CLDR has them.
@@ -264,19 +227,14 @@ _WHERE = (
     rf"{_OPEN}(?:where|with){_SHUT}[a-zA-Z]\s*(?:\\text\s*\{{)?\s*(?:is|are|being) (?:an? |any |some )?{_KIND}"
     rf"|{_OPEN}for (?:any |some |all |every |each )*(?:{_KIND}|real){_SHUT}\$?[a-zA-Z](?![A-Za-z])"
 )
-_ELEMENTS = """
-H He Li Be B C N O F Ne Na Mg Al Si P S Cl Ar K Ca Sc Ti V Cr Mn Fe Co Ni Cu Zn Ga Ge As Se Br Kr Rb Sr Y Zr Nb Mo Tc Ru
-Rh Pd Ag Cd In Sn Sb Te I Xe Cs Ba La Ce Pr Nd Pm Sm Eu Gd Tb Dy Ho Er Tm Yb Lu Hf Ta W Re Os Ir Pt Au Hg Tl Pb Bi Po At
-Rn Fr Ra Ac Th Pa U Np Pu Am
-"""
 _PARTS = {
     "LABEL": r"\((?:[0-9]{1,2}|[a-h]|[A-H]|[ivx]{1,4})\)",
     "GAP": r"(?:\s|\\[ ,;:]|\\q?quad){0,9}",
     "FUNCTIONS": "|".join(_WORD_FUNCTIONS.split()),
     "CHOICE": CHOICE,
-    "BOLD": _BOLD,
     "OUTSIDE": _OUTSIDE_OF_TEXT,
-    "ELEMENT": f"(?:{'|'.join(sorted(_ELEMENTS.split(), key=len, reverse=True))})",
+    "COMPARED": r"^[\s$]*(?:\\text\s*\{\s*)?(?:(?i:all|any|every) )?(?:real )?(?:numbers?|values?|reals|x)"
+    r"(?: of x)?(?: that are| is| are)? (?:strictly )?",
     "MONTH": f"(?i:{'|'.join(sorted(_MONTHS, key=len, reverse=True))})",
     "DAY": "(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day",
     "VALUE": r"[-−]?(?:[0-9][0-9./]*|\\[dt]?frac\{[^{}]*\}\{[^{}]*\}|[0-9]*\\sqrt\{[^{}]*\}|\\pi)",
