@@ -17,12 +17,7 @@ from hashlib import blake2b
 from outcome_rl.outcomes.canonical.forms import mathematical_form
 from outcome_rl.outcomes.canonical.latex import plain_latex, unwrap_text
 from outcome_rl.outcomes.canonical.lexer import Incomparable, NotUnderstood, Words
-from outcome_rl.outcomes.canonical.notations import (
-    folded,
-    in_notation,
-    is_of_another_base,
-    is_word,
-)
+from outcome_rl.outcomes.canonical.notations import folded, in_notation, is_word
 from outcome_rl.outcomes.canonical.spellings import respelled
 from outcome_rl.outcomes.guard import total
 
@@ -178,8 +173,6 @@ def _canonical_of_plain(plain: str) -> str:
     if is_word(text) and _AND.search(plain) is None:  # `I and II` are two
         return words
     unread = f"{Tag.UNREAD}{text.replace(', ', ',')}"
-    if is_of_another_base(text):
-        return unread
     try:
         return mathematical_form(plain)
     except Words:

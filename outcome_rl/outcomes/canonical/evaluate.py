@@ -61,7 +61,8 @@ class Evaluator:
     The methods raise `Undefined` where an expression has no value, and `TooLarge` before a bound is exceeded.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, renamed: str | None = None) -> None:
+        self._renamed = renamed  # to n: k and n in `k\\pi` are one
         self._work = 0
         self._vectors: dict[Tree, list[Number]] = {}
         self._constants: dict[Tree, Number] = {}  # powers of numbers, which are the same at every point
@@ -96,7 +97,7 @@ class Evaluator:
             case Rational(value):
                 return bounded(value)
             case Name(name):
-                return variable(name, point)
+                return variable("n" if name == self._renamed else name, point)
             case Constant(name):
                 context = mp()
                 return {"i": context.j, "pi": context.pi, "e": context.e}[name] * 1
@@ -163,8 +164,6 @@ class Evaluator:
     def _joined(self, name: str, tree: Tree, point: int) -> Number:
         if name in _OTHER_FUNCTIONS:  # arccos u = pi/2 - arcsin u
             return self.value(_OTHER_FUNCTIONS[name](tree), point)
-        if name == "lg":
-            return divide(self._logarithm(tree, point), self._apply("ln", [Fraction(10)]))
         if name in ("ln", "log"):
             return self._logarithm(tree, point)
         if self._is_constant(tree):
@@ -221,11 +220,6 @@ class Evaluator:
             match base:
                 case Product(parts):
                     return self._work_on("*", [self._rational_power(part, exponent, point) for part in parts])
-                case Quotient(top, bottom):
-                    parts = self._rational_power(top, exponent, point), self._rational_power(bottom, -exponent, point)
-                    return self._work_on("*", [*parts])
-        if isinstance(base, Product) and len(set(base.parts)) == 1:
-            base = Power(base.parts[0], Rational(Fraction(len(base.parts))))
         inner = self._exponent(base)
         if inner is not None and isinstance(base, Power) and _I not in nodes(base):
             is_absolute = inner.numerator % 2 == 0 and exponent.denominator % 2 == 0  # the root of a square
@@ -252,7 +246,7 @@ class Evaluator:
         return self._work_on("*", factors)
 
 
-_JOINED = frozenset(("abs", "floor", "ceil", "ln", "log", "lg", "arcsin", "arccos", "arctan"))
+_JOINED = frozenset(("abs", "floor", "ceil", "ln", "log", "arcsin", "arccos", "arctan"))
 _OTHER_FUNCTIONS: dict[str, Callable[[Tree], Tree]] = {
     "ceil": lambda u: Negative(Call("floor", (Negative(u),))),
     "arccos": lambda u: Sum((Product((Rational(_HALF), _PI)), Negative(Call("arcsin", (u,))))),

@@ -28,7 +28,6 @@ from outcome_rl.outcomes.canonical.lexer import (
 from outcome_rl.outcomes.canonical.statements import FLIPPED, RELATIONS, Element, read_item, tuple_key
 
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]*[a-z]{2}")
-_LEADING_ZERO = re.compile("0[0-9]")
 _JOINTS = frozenset(("and", "or"))
 _SEPARATORS = frozenset((",", ";")) | _JOINTS
 INTEGER_NAMES = frozenset("kmn")  # `k \pi` and `n \pi` are one, as k stands for any integer
@@ -46,9 +45,6 @@ def mathematical_form(plain: str) -> str:
     integer = min(integers) if len(integers) == 1 else None
     if _SEPARATORS.isdisjoint(token.text for token in tokens):  # most answers
         return _combined(list(split(tokens, ())), integer)
-    for before, comma, after in zip(tokens, tokens[1:], tokens[2:], strict=False):
-        if before.kind == after.kind == "number" and comma.text == "," and _LEADING_ZERO.match(after.text):
-            raise Incomparable("a decimal comma, or groups of digits")  # `1,05`
     joints = {tokens[i].text for i in positions(tokens, _JOINTS)}
     if len(joints) > 1:
         raise NotUnderstood("both and, or")
@@ -60,8 +56,6 @@ def mathematical_form(plain: str) -> str:
 
 def _combined(items: list[Tokens], integer: str | None, joint: str = "") -> str:
     """Return one form for the items of a list; `joint` is the word between them."""
-    if joint and not (items[0] and items[-1]):
-        raise NotUnderstood("the beginning or the end of a list")
     items = [item for item in items if item]
     if not items:
         raise NotUnderstood("an empty list")
@@ -71,12 +65,8 @@ def _combined(items: list[Tokens], integer: str | None, joint: str = "") -> str:
     are_conditions = all(positions(item, RELATIONS) for item in items)
     if any(positions(item, FLIPPED) for item in items) and not are_conditions:
         raise NotUnderstood("a value and a condition")
-    if len(items) > 1 and any(token.text == r"\mathbb" for item in items for token in item):
-        raise NotUnderstood("a domain")  # of `2k, k \in \mathbb{Z}`
     if len(items) > 1 and len(set().union(*map(units_in, items))) > 1:
         raise Incomparable("quantities in several units")  # they say what each number is: `5 feet, 6 inches`
-    if not joint and len(items) > 1 and all(positions(item, FLIPPED) for item in items):
-        joint = ","  # `x > 1, x < 3`
     if joint:
         elements = _joined(elements, joint, are_conditions)
     labels = [element.label or "" for element in elements]
@@ -103,8 +93,6 @@ def _joined(elements: list[Element], joint: str, are_conditions: bool) -> list[E
     has_one_name = set(labels) in ({label}, {None})  # `x = 1 or 2`
     if are_conditions and has_one_name and len(sets) == len(elements) > 1:
         numbers = (intervals.union if joint == "or" else intervals.intersection)(sets)
-        if joint == "," and not numbers:  # `x < 1, x > 3`
-            numbers = intervals.union(sets)
         # `x < 1 and x > 3` may mean either: as a list it is itself
         return [Element(set_key(numbers), label, numbers)] if numbers else elements
     if (

@@ -112,7 +112,6 @@ FUNCTIONS: dict[str, tuple[int, Callable[..., Number]]] = {
     "binomial": (600, _binomial),
     "ln": (60, _logarithm),
     "log": (60, _logarithm),  # as in sympy, and so in math-verify
-    "lg": (80, lambda a: divide(_logarithm(a), _logarithm(Fraction(10)))),
     "exp": (130, _exponential),
     "sin": (60, _sin),
     "cos": (60, _cos),

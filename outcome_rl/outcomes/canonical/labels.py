@@ -78,11 +78,6 @@ def holds_label(label: str, sides: list[Tokens]) -> bool:
     return any(token.kind in ("name", "command") and token.text in bases for side in sides for token in side)
 
 
-def is_segment(tree: Tree) -> bool:
-    """Whether a tree is the name of a segment between two points."""
-    return len(_segment(tree)) == 2
-
-
 def _segment(tree: Tree) -> str:
     """Return the name of a segment between two points, such as `AB`; empty for anything else."""
     if isinstance(tree, Name):

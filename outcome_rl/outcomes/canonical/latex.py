@@ -72,7 +72,6 @@ def plain_latex(answer: str) -> str:
         if token in _TEXT or token in _UNWRAPPED:
             kind = "text" if token in _TEXT else "unwrapped"
             continue
-        gap = gap or (token == "{" and kind != "text" and _ends_in_argument(out))
         if gap and (token in _DIGITS or token == "." or (token == "{" and kind == "plain")):
             out.append(" ")
             gap = False

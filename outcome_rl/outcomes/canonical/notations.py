@@ -20,7 +20,6 @@ _NUMERALS = _NUMBER_WORDS.split()  # of the bases
 _DIGITS = r"\(?([0-9][0-9 ]*|[0-9A-F]*[0-9][0-9A-F]*|[A-F]{2,}(?=\)?_\{16\}))\)?"
 _BASE = rf"(?:[0-9]{{1,2}}|{'|'.join(_NUMERALS)})"
 _BASED = re.compile(rf"{_DIGITS}(?:_([0-9])|_\{{\(?(?:base)?({_BASE})\)?\}}|\(base({_BASE})\)|(?:in)?base({_BASE}))")
-_HEXADECIMAL = re.compile(rf"{_DIGITS}_\{{(?:1[1-6]|{'|'.join(_NUMERALS[9:])})\}}", re.IGNORECASE)
 _FOREIGN = r"(?=[A-Za-z]*[À-ʯЀ-῿\u3040-\ud7ff\uf900-\ufaff])[^\W\d_]+"  # letters that no formula holds
 _WORD = re.compile(rf"[^\W\d_]{{3,}}[.!?]?|[A-Z]{{2}}|no|No|(?=[vx]*i)[ivx]{{2,}}|{_FOREIGN}[.!?]?")
 _LONE_COMMANDS = frozenset(("pi", "sqrt", "inf", "infinity", *GREEK))
@@ -42,13 +41,10 @@ _MOLECULE = re.compile(r"[2-9]?(?=[A-Za-z]*_)(?:[A-Z][a-z]?(?:_(?:[2-9]|\{[0-9]{
 
 def in_notation(text: str) -> str | None:
     """Return the canonical text of a time, a date or a number in another base; None for anything else."""
-    folded = text.replace(" ", "").casefold()
     if time := _TIME.fullmatch(text.replace(" ", "")):
         half = (time[3] or time[4] or ("a" if time[5] == "morning" else "p" if time[5] else "")).lower()
         hour = int(time[1]) % 12 + 12 * (half == "p") if half and int(time[1]) <= 12 else int(time[1])
         return f"time:{hour}:{time[2] or '00'}{'' if hour == 0 or hour > 12 else half + 'm' * bool(half)}"
-    if clock := clock_key(folded):
-        return clock
     if date := _ISO_DATE.fullmatch(text):
         return f"date:{date[1]}-{int(date[3])}-{int(date[4])}"
     if _SLASHED_DATE.fullmatch(text) or _MOLECULE.fullmatch(text):  # no quotient, no product
@@ -82,11 +78,6 @@ def is_word(text: str) -> bool:
     if _WORD.fullmatch(text) is None or text.rstrip("!") in _LONE_COMMANDS:
         return False
     return text.isupper() or _PRODUCT.fullmatch(text.rstrip(".!?")) is None
-
-
-def is_of_another_base(text: str) -> bool:
-    """Whether a text may be a number in a base above ten or a name with an index: `1f_{16}`."""
-    return _HEXADECIMAL.fullmatch(text) is not None
 
 
 def _known(word: str) -> str:

@@ -1,24 +1,20 @@
 r"""Numbers in formulas: decimals, periods, mixed numbers, and digits that are no number."""
 
-import re
 from fractions import Fraction
 
-from outcome_rl.outcomes.canonical.lexer import Incomparable, Token, TokenReader
+from outcome_rl.outcomes.canonical.lexer import Token, TokenReader
 from outcome_rl.outcomes.canonical.trees import Rational, Sum, Tree
 
 ONE = Rational(Fraction(1))
 CLOSE = Token("symbol", ")")
-_EULER = re.compile("(?!1e)[0-9]+e[-+][1-9][0-9]*")
 BEFORE_NUMBERS = frozenset((r"\pm", r"\mp", r"\times", r"\cdot", r"\div", r"\lfloor", r"\lceil"))
 
 
 class NumberReader(TokenReader):
-    """Reads numbers; every method but `is_other_digits` consumes what it returns."""
+    """Reads numbers; every method consumes what it returns."""
 
     def number(self, text: str) -> Tree:
         """Parse a number or a mixed number."""
-        if _EULER.fullmatch(text):
-            raise Incomparable("a power of ten, or a multiple of e and a number")
         value = Rational(_number(text))
         if not text.isdigit() or self.next.text not in (" ", r"\frac"):
             return value
@@ -56,15 +52,6 @@ class NumberReader(TokenReader):
         while text := self.accept("+", "-"):
             sign = sign if text == "+" else "-" if sign == "+" else "+"
         return sign
-
-    def is_other_digits(self, number: str) -> bool:
-        """Whether a product would misread a number: `0x1F`, `007B`, `0.1(6)`, whose digits repeat or are uncertain."""
-        if self.next.text == "(":
-            is_digits = self.peek(1).kind == "number" and self.peek(2) == CLOSE
-            return is_digits and ("." in number or number[0] == "0")
-        if "." in number or number[0] != "0" or self.next.kind != "name":
-            return False
-        return len(number) > 1 or self.peek(1).kind in ("number", "name")  # but `4x^2 + 0x`
 
 
 def _number(text: str) -> Fraction:

@@ -18,7 +18,6 @@ from outcome_rl.outcomes.canonical.lexer import (
     NotUnderstood,
     Tokens,
     TooLarge,
-    closing,
     positions,
 )
 from outcome_rl.outcomes.canonical.notations import clock_key
@@ -108,10 +107,8 @@ class _Parser(NumberReader):
 
     def product(self) -> Tree:
         factors = [self.signed_power()]
-        has_cross = False
         while True:
-            if sign := self.accept(r"\cdot", r"\times", "*"):
-                has_cross = has_cross or sign == r"\times"
+            if self.accept(r"\cdot", r"\times", "*"):
                 factors.append(self.signed_power())
             elif quotient := self.accept("/", r"\div", ":", "÷"):
                 if quotient == ":" and clock_key("".join(self.peek(i).text for i in (-2, -1, 0))):
@@ -119,16 +116,12 @@ class _Parser(NumberReader):
                 factors.append(Quotient(ONE, self.signed_power()))
             elif self.begins_factor():
                 self.accept(" ")
-                has_bars = self.next.text == "|"
                 factors.append(self.power())
-                if has_bars and self.next.kind == "name":
-                    raise Incomparable("bars that may divide")  # `a|b|c`: a divides b, which divides c
             else:
                 break
         match factors:
             case [top, Quotient(top=one, bottom=bottom)] if one == ONE:
                 return Quotient(top, bottom)
-        _check_order(factors, has_cross)
         return factors[0] if len(factors) == 1 else Product(tuple(factors))
 
     def begins_factor(self) -> bool:
@@ -146,8 +139,8 @@ class _Parser(NumberReader):
             raise Incomparable("digits behind a factor")  # `x2` may be an index, a power or a product, `2|n|12` a chain
         if (before.kind == "unit" or before.text in ("%", r"\circ")) and (kind == "number" or text == r"\frac"):
             raise Incomparable("a quantity in several units")  # `2 hours 30 minutes` is no product
-        if before.kind == "number" and self.peek(-2).text not in ("_", "^") and self.is_other_digits(before.text):
-            return False
+        if before.kind == "number" and "." in before.text and self.is_bracket_of_atoms():
+            return False  # the digits of `0.1(6)` repeat, or are uncertain
         if kind == "command":
             return text[1:] in FACTOR_COMMANDS
         if text == "|":
@@ -178,8 +171,6 @@ class _Parser(NumberReader):
                     self.descend()
                     tree = Product((tree, _DEGREE))
             elif self.accept("^"):
-                if isinstance(tree, Name | Apply) and self.is_bracketed_index():  # `y^{(4)}` is a derivative
-                    raise self.refusal()
                 exponent = self.argument()
                 if isinstance(tree, Name):  # `v^2_0`
                     tree = Name(tree.name + self.subscript())
@@ -196,12 +187,6 @@ class _Parser(NumberReader):
         has_sign = self.next.text == "^" and self.peek(1).text == r"\circ"
         self.position += 2 * has_sign
         return has_sign
-
-    def is_bracketed_index(self) -> bool:
-        """Whether an exponent in braces is wholly in brackets, or one in brackets is a whole number."""
-        if self.next.text == "{" and self.peek(1).text == "(":
-            return closing(self.tokens, self.position + 1) + 1 == closing(self.tokens, self.position)
-        return self.next.text == "(" and self.peek(1).kind == "number" and self.peek(2) == CLOSE
 
     def argument(self) -> Tree:
         """Read the operand of `^` or `\\sqrt`: a group or one token; all digits of a number are one token."""
@@ -264,10 +249,7 @@ class _Parser(NumberReader):
         while mark := self.accept("_", "'"):
             text += mark
             if mark == "_":
-                tokens = self.group()
-                if not tokens or tokens[0].kind not in ("number", "name", "text", "command", "word", "symbol"):
-                    raise self.refusal()
-                text += "".join(token.text.replace(" ", "") for token in tokens)
+                text += "".join(token.text.replace(" ", "") for token in self.group())
         return text
 
     def name(self, text: str) -> Tree:
@@ -287,8 +269,6 @@ class _Parser(NumberReader):
         start = self.position
         usual = name.partition("_")[0].partition("'")[0] in _FUNCTION_LETTERS or "'" in name
         if usual and self.accept("^"):  # `f^{-1}(x)`, `f^2(x)`
-            if self.is_bracketed_index():
-                raise self.refusal()
             exponent = self.argument()
             if self.next.text == "(":
                 return Apply(f"{name}^{exponent}", self.arguments())
@@ -321,9 +301,8 @@ class _Parser(NumberReader):
         return tuple(trees)
 
     def command(self, name: str) -> Tree:
-        if name == "pi":  # `\pi(x)` counts primes
-            counts = self.next.text == "(" and self.peek(1).kind == "name" and self.peek(2) == CLOSE
-            return Apply("pi", self.arguments()) if counts else Constant("pi")
+        if name == "pi":
+            return Constant("pi")
         if name in GREEK:
             return self.applied(f"\\{name}{self.subscript()}")
         if name == "frac":
@@ -358,15 +337,14 @@ class _Parser(NumberReader):
         return Power(self.argument(), Quotient(ONE, degree))
 
     def function(self, name: str) -> Tree:
-        exponent, base = None, None
+        exponent: Tree | None = None
+        base: Tree | None = Rational(Fraction(10)) if name == "lg" else None
         while mark := self.accept("^", "_"):
             if mark == "^":
-                if self.is_bracketed_index():
-                    raise self.refusal()
                 exponent = self.argument()
             else:
                 base = self.argument()
-        if base is not None and name != "log":
+        if base is not None and name not in ("log", "lg"):
             raise self.refusal()
         self.in_trigonometric += name in TRIGONOMETRIC
         operand = self.operand()
@@ -389,8 +367,6 @@ class _Parser(NumberReader):
         opening = self.next.text
         if opening in ("(", "|"):
             tree = self.primary()
-            if opening == "|" and self.next.text == "^":
-                raise Incomparable("a power behind the bars of a function's argument")
             return _signed(sign, Product((tree, _DEGREE)) if self.degrees() else tree)
         factors = [self.power()]
         while opening != "{" and self.begins_factor() and self.next.text not in ("(", "{", "|"):
@@ -406,24 +382,6 @@ _BEFORE_DIGITS = frozenset((")", "|", "'", r"\pi", *(f"\\{name}" for name in GRE
 _DEGREE = Quotient(Constant("pi"), Rational(Fraction(180)))
 _OTHER_COMMANDS = ("pi", "frac", "binom", "sqrt", "lfloor", "lceil")
 FACTOR_COMMANDS = frozenset((*GREEK, *FUNCTION_NAMES, *CALLED, *_OTHER_COMMANDS))
-
-
-def _check_order(factors: list[Tree], has_cross: bool) -> None:
-    """Refuse a product of what may be sets or matrices, whose order counts: `A \\times B`, `A^T B`, `AB^{-1}`."""
-    capitals = list(map(_is_capital, factors))
-    if sum(capitals) > 1 and (
-        any(isinstance(factor, Power) for factor, is_one in zip(factors, capitals, strict=True) if is_one)
-        or (has_cross and all(capitals))
-    ):
-        raise Incomparable("matrices may not commute")
-
-
-def _is_capital(tree: Tree) -> bool:
-    """Whether a factor is a name with a capital, its inverse, or any name's transpose."""
-    match tree:
-        case Power(Name() as base, exponent):
-            return exponent == Name("T") or (exponent == Negative(ONE) and _is_capital(base))
-    return isinstance(tree, Name) and tree.name[0].isupper()
 
 
 def _signed(sign: str, tree: Tree) -> Tree:

@@ -8,7 +8,7 @@ from outcome_rl.outcomes.canonical import arithmetic, intervals
 from outcome_rl.outcomes.canonical.arithmetic import Number, add, divide, is_real, simplified
 from outcome_rl.outcomes.canonical.evaluate import POINTS, Evaluator, variable
 from outcome_rl.outcomes.canonical.intervals import INFINITY, RealSet, list_key, set_key
-from outcome_rl.outcomes.canonical.labels import EQUAL, holds_label, is_segment, label_of, place_of_label
+from outcome_rl.outcomes.canonical.labels import EQUAL, holds_label, label_of, place_of_label
 from outcome_rl.outcomes.canonical.lexer import (
     Incomparable,
     NotUnderstood,
@@ -35,7 +35,6 @@ from outcome_rl.outcomes.canonical.trees import (
     Tree,
     names_in,
     nodes,
-    with_name,
 )
 
 _ABOUT, _ELEMENT = r"\approx", r"\in"
@@ -112,9 +111,8 @@ class _Reader:
         if set(operators) == {EQUAL}:
             return self.equation(sides)
         if operators == [_ELEMENT]:
-            label = label_of(sides[0])
-            element = None if label is None or _SETS.isdisjoint(t.text for t in sides[1]) else self.value(sides[1])
-            if element is None or element.numbers is None:
+            label, element = label_of(sides[0]), self.value(sides[1])
+            if label is None or element.numbers is None:
                 raise NotUnderstood("an element of something that is no set of numbers")
             return element._replace(label=label)
         if all(operator in FLIPPED for operator in operators):
@@ -148,12 +146,12 @@ class _Reader:
         return Element(self.evaluator.ratio_key("eq", difference, at[0]))
 
     def is_name(self, label: str, sides: list[Tokens]) -> bool:
-        """Whether both sides are names, as in the line `y = x` and the lengths `AB = CD`."""
+        """Whether both sides are names, as in the line `y = x`."""
         return (
             len(sides) == 1
             and "(" not in label
             and label_of(sides[0]) is not None
-            and (len(names_in(tree := self.parse(sides[0]))) == 1 or is_segment(tree))
+            and len(names_in(self.parse(sides[0]))) == 1
         )
 
     def is_curve(self, label: str, sides: list[Tokens]) -> bool:
@@ -229,8 +227,7 @@ class _Reader:
         if not names:
             return number_element(self.evaluator.number(tree))
         if self.integer in names and _PI in nodes(tree):
-            renamed = with_name(tree, str(self.integer), "n") if "n" not in names else tree
-            return Element(f"over Z:{self.evaluator.key(renamed)}")
+            return Element(f"over Z:{Evaluator(self.integer).key(tree)}")
         return Element(self.evaluator.key(tree))
 
     def bracket(self, opening: str, inside: Tokens, closing: str) -> Element:
@@ -309,9 +306,7 @@ class _Reader:
         if kind not in ("pmatrix", "bmatrix", "matrix", "array", "smallmatrix"):
             raise NotUnderstood(f"the environment {kind}")
         if kind == "array":  # its columns: `{cc}`
-            start, end = end, closing(tokens, end + 1)
-            if any(token.text == "|" for token in tokens[start:end]):
-                raise NotUnderstood("a matrix in parts")
+            end = closing(tokens, end + 1)
         stop = next((i for i, token in enumerate(tokens) if token.text == r"\end"), -1)
         if stop < 0 or closing(tokens, stop + 1) != len(tokens) - 1:
             raise NotUnderstood("a matrix in an expression")

@@ -93,21 +93,6 @@ def subtrees(tree: Tree) -> tuple[Tree, ...]:
     return ()
 
 
-def with_name(tree: Tree, name: str, other: str) -> Tree:
-    """Return the tree with a variable renamed."""
-    parts = tuple(with_name(part, name, other) for part in subtrees(tree))
-    match tree:
-        case Name():
-            return Name(other) if tree.name == name else tree
-        case Sum() | Product():
-            return type(tree)(parts)
-        case Call() | Apply():
-            return type(tree)(tree.name, parts)
-        case Quotient() | Power() | Negative():
-            return type(tree)(*parts)
-    return tree
-
-
 def nodes(tree: Tree) -> Iterator[Tree]:
     """Return a tree and all trees in it."""
     yield tree
