@@ -220,6 +220,11 @@ class Evaluator:
             match base:
                 case Product(parts):
                     return self._work_on("*", [self._rational_power(part, exponent, point) for part in parts])
+                case Quotient(top, bottom):
+                    parts = self._rational_power(top, exponent, point), self._rational_power(bottom, -exponent, point)
+                    return self._work_on("*", [*parts])
+        if isinstance(base, Product) and len(set(base.parts)) == 1:
+            base = Power(base.parts[0], Rational(Fraction(len(base.parts))))
         inner = self._exponent(base)
         if inner is not None and isinstance(base, Power) and _I not in nodes(base):
             is_absolute = inner.numerator % 2 == 0 and exponent.denominator % 2 == 0  # the root of a square

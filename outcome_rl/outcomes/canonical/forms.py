@@ -28,6 +28,10 @@ from outcome_rl.outcomes.canonical.lexer import (
 from outcome_rl.outcomes.canonical.statements import FLIPPED, RELATIONS, Element, read_item, tuple_key
 
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]*[a-z]{2}")
+_STRUCTURE = re.compile(  # of matrices and sets, derivatives, divisors; `\pi(x)` counts primes
+    r"[A-Z]\^(?:T|\{-1\})[A-Z]|[A-Z][A-Z]\^(?:T|\{-1\})|(?<![A-Za-z])[A-Z]\\times [A-Z](?![A-Za-z])"
+    r"|[A-Za-z]\^(?:\{\([^()]*\)\}|\([0-9]+\))|[A-Za-z0-9]\|[A-Za-z0-9]\|[A-Za-z]|\\pi\([a-z]\)"
+)
 _JOINTS = frozenset(("and", "or"))
 _SEPARATORS = frozenset((",", ";")) | _JOINTS
 INTEGER_NAMES = frozenset("kmn")  # `k \pi` and `n \pi` are one, as k stands for any integer
@@ -40,6 +44,8 @@ def mathematical_form(plain: str) -> str:
         NotUnderstood: it is outside the grammar; `Words` if it is prose.
         Incomparable: it is ambiguous or in pieces; `TooLarge` if it exceeds a bound on length, depth, digits or work.
     """
+    if _STRUCTURE.search(plain):
+        raise Incomparable("an order or a structure that a product of numbers lacks")
     tokens = tokenize(plain)
     integers = {token.text for token in tokens if token.text in INTEGER_NAMES and token.kind == "name"}
     integer = min(integers) if len(integers) == 1 else None

@@ -38,7 +38,7 @@ def respelled(answer: str) -> str:
 _ONE_CHARACTER: dict[int, str] = {0xFF0E: ".", 0xFF0F: "/", ord("。"): ".", ord("।"): "."}
 _ONE_CHARACTER |= {first + 0xFEE0 + i: chr(first + i) for first in map(ord, "Aa") for i in range(26)}
 _ONE_CHARACTER |= {ord(variant): letter for variant, letter in zip("ϵϕϑϱ", "εφθρ", strict=True)}
-_ONE_CHARACTER |= {ord("∛"): r"\sqrt[3]", ord("∜"): r"\sqrt[4]", ord("∈"): r"\in "}
+_ONE_CHARACTER |= {ord("∛"): r"\sqrt[3]", ord("∜"): r"\sqrt[4]", ord("∈"): r"\in ", ord("…"): r"\ldots "}
 _ONE_CHARACTER |= {ord("①") + i: f"({i + 1})" for i in range(20)}
 _ONE_CHARACTER |= {
     ord(sign): rf"\frac{{{unicodedata.normalize('NFKC', sign).replace('⁄', '}{')}}}" for sign in "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒"
@@ -116,6 +116,11 @@ def _chosen(match: re.Match[str]) -> str:
 
 def _joined_digits(match: re.Match[str]) -> str:
     return re.sub("['’_.，]", "", match[0])
+
+
+def _period(match: re.Match[str]) -> str:
+    """Return a period with its bar, which has to be seen three times, or a long one twice: 2.718281828... has none."""
+    return rf"{match[1]}\overline{{{match[2] or match[3]}}}"
 
 
 def _display(match: re.Match[str]) -> str:
