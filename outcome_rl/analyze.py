@@ -21,20 +21,11 @@ from outcome_rl.files.samples import Fields, Question, read_sample_file
 from outcome_rl.isolation.grader import Progress
 from outcome_rl.metrics import SampleSummary, ks_up_to, majority, summarise
 from outcome_rl.outcomes.batch import Batch
-from outcome_rl.outcomes.extraction.response import final_answer
-from outcome_rl.outcomes.keys import NO_ANSWER, Tag, canonical_text
+from outcome_rl.outcomes.keys import NO_ANSWER
 from outcome_rl.outcomes.kinds import OutcomeKind, Outcomes
 from outcome_rl.outcomes.matcher import OutcomeMatcher, answer_text
 
-SHOWN_DISAGREEMENTS = 5  # of each kind
-# Kinds of gold answers by the tags of canonical texts; other tags are expressions.
-KINDS = {
-    Tag.RATIONAL: "number",
-    Tag.WORDS: "words",
-    Tag.COLLECTION: "set or list",
-    Tag.UNREAD: "text that no rule reads",
-    Tag.UNIQUE: "text that no rule reads",
-}
+SHOWN_DISAGREEMENTS = 10
 
 
 class Disagreement(TypedDict):
@@ -44,7 +35,6 @@ class Disagreement(TypedDict):
     gold: str
     answer: str | None
     correct: bool  # as found here
-    kind: str  # "no answer", or that of the gold answer: a value of `KINDS`, or "expression"
     samples: int  # with this answer
 
 
@@ -77,8 +67,7 @@ class Report(SampleSummary):
     outcome_rule: str
     labelled: int  # samples of scored questions with a label in the file
     agreeing: int  # labelled samples whose label equals the correctness found here
-    disagreements_by_kind: dict[str, int]  # kind -> the other labelled samples, the most frequent kind first
-    disagreements: list[Disagreement]  # the most frequent answers of each kind
+    disagreements: list[Disagreement]  # the most frequent answers of the other labelled samples
     unresolved: int
     unscored_questions: dict[str, str]
     doubtful_golds: dict[str, str]
@@ -138,15 +127,15 @@ def analyze_file(
     missing = float(np.mean(np.concatenate([keys for keys, _ in outcomes]) == NO_ANSWER))
     has_answers = missing <= 0.5 or matcher.reads != "answers" or examples is not None
     labels = [label for question in questions for label in question.labels]
-    labelled = any(label is not None for label in labels)
+    has_labels = any(label is not None for label in labels)
     judged = not matcher.needs_gold or any(question.gold is not None for question in questions)
     # Golds say nothing of samples without an answer: labels do, where there are some, and otherwise nothing.
     judged = judged and (has_answers or (missing < 1 and None in labels))
     unscored = dict(found.bad_golds) if judged else {}
-    if matcher.needs_gold if judged else labelled:
+    if matcher.needs_gold if judged else has_labels:
         unscored |= _lacking(questions, by_gold=judged)
     scored = [
-        (question, keys, ours if judged else np.array(question.labels, dtype=bool) if labelled else None)
+        (question, keys, ours if judged else np.array(question.labels, dtype=bool) if has_labels else None)
         for question, (keys, ours) in zip(questions, outcomes, strict=True)
         if question.question_id not in unscored
     ]
@@ -163,19 +152,18 @@ def analyze_file(
             f"{missing:.1%} of the samples have no mathematical answer, so {unused}diff@k and the majority are left "
             "out; --outcome MODULE:FUNCTION reads code, labels or free text"
         )
-    labelled_samples, by_kind, disagreements = _audit(scored if judged else [])
+    labelled, agreeing, disagreements = _audit(scored if judged else [])
     return Analysis(
         Report(
             **summary,
-            correctness="the gold answers" if judged else "the rewards or labels of the file" if labelled else "",
+            correctness="the gold answers" if judged else "the rewards or labels of the file" if has_labels else "",
             questions_at_k=_questions_at_k(by_question),
             majority_share=_mean([one["majority_samples"] / one["samples"] for one in by_question if has_answers]),
             majority_correct=_mean([one["majority_correct"] for one in by_question if has_answers]),
             remarks=remarks,
             outcome_rule=matcher.rule,
-            labelled=labelled_samples,
-            agreeing=labelled_samples - sum(by_kind.values()),
-            disagreements_by_kind=by_kind,
+            labelled=labelled,
+            agreeing=agreeing,
             disagreements=disagreements,
             unresolved=found.unresolved,
             unscored_questions=unscored,
@@ -246,8 +234,8 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return fmean(known) if known else None  # rounded once, whatever the order
 
 
-def _audit(scored: Sequence[_Scored]) -> tuple[int, dict[str, int], list[Disagreement]]:
-    """Return labelled samples, those by kind that disagree with the correctness found here, and their answers."""
+def _audit(scored: Sequence[_Scored]) -> tuple[int, int, list[Disagreement]]:
+    """Return the labelled samples, those that agree with the correctness found here, and the answers of the others."""
     differing = Counter(
         (question.question_id, question.gold or "", answer, bool(ours))
         for question, _, correct in scored
@@ -256,24 +244,12 @@ def _audit(scored: Sequence[_Scored]) -> tuple[int, dict[str, int], list[Disagre
         )
         if theirs is not None and bool(ours) != theirs
     )
-    by_kind: Counter[str] = Counter()
-    of_kind: dict[str, list[Disagreement]] = {}
-    for (id_, gold, answer, ours), samples in differing.most_common():
-        kind = _kind(gold, answer)
-        by_kind[kind] += samples
-        of_kind.setdefault(kind, []).append(
-            Disagreement(question_id=id_, gold=gold, answer=answer, correct=ours, kind=kind, samples=samples)
-        )
     labelled = sum(label is not None for question, *_ in scored for label in question.labels)
-    shown = [one for kind, _ in by_kind.most_common() for one in of_kind[kind][:SHOWN_DISAGREEMENTS]]
-    return labelled, dict(by_kind.most_common()), shown
-
-
-def _kind(gold: str, answer: str | None) -> str:
-    if answer is None:
-        return "no answer"
-    text = canonical_text(final_answer(gold))
-    return next((kind for tag, kind in KINDS.items() if text.startswith(tag)), "expression")
+    shown = [
+        Disagreement(question_id=id_, gold=gold, answer=answer, correct=ours, samples=samples)
+        for (id_, gold, answer, ours), samples in differing.most_common(SHOWN_DISAGREEMENTS)
+    ]
+    return labelled, labelled - differing.total(), shown
 
 
 def classify_samples(

@@ -300,16 +300,12 @@ def _check_counts(n: ArrayLike, c: ArrayLike, k: int) -> tuple[NDArray[np.int64]
         raise TypeError(f"k must be an integer; got {k!r}.")
     if k < 1:
         raise ValueError(f"k must be at least 1; got {k}.")
-    if np.any(n_array < 1):
-        raise ValueError(f"n must be at least 1; got {n_array.min()}. A question without samples has no estimate.")
-    if np.any(c_array < 0):
-        raise ValueError(f"c must be at least 0; got {c_array.min()}.")
-    if np.any(c_array > n_array):
-        worst = int(np.argmax((c_array > n_array).ravel()))
+    wrong = np.flatnonzero((n_array < 1) | (c_array < 0) | (c_array > n_array))
+    if wrong.size:
         c_flat, n_flat = (array.ravel() for array in np.broadcast_arrays(c_array, n_array))
         raise ValueError(
-            f"c must be at most n: a question cannot have more correct samples than samples; got c={c_flat[worst]} "
-            f"with n={n_flat[worst]}. Are the arguments in the order (n, c, k)?"
+            f"c, the correct ones of n samples, must be from 0 to n, and n at least 1; got c={c_flat[wrong[0]]} with "
+            f"n={n_flat[wrong[0]]}. Are the arguments in the order (n, c, k)?"
         )
     return n_array, c_array, int(k)
 

@@ -11,7 +11,6 @@
 A larger one is refused in one line. Nesting has the bound of Python's own JSON reader.
 """
 
-import ctypes
 import signal
 import stat
 import threading
@@ -77,48 +76,25 @@ class _TimeIsOver(BaseException):
 def time_limit(seconds: float, message: str) -> Iterator[None]:
     """Stop the statements of a block after a time, between two steps of the interpreter.
 
+    Only the main thread has alarms: in another one, and on Windows, there is no limit.
+
     Raises:
         ValueError: the time is over; it has this message.
     """
-    is_main = threading.current_thread() is threading.main_thread() and hasattr(signal, "setitimer")
-    try:
-        with _alarm(seconds) if is_main else _timer(seconds):
-            yield
-    except _TimeIsOver:
-        raise ValueError(message) from None
 
-
-@contextmanager
-def _alarm(seconds: float) -> Iterator[None]:
     def stop(*_: object) -> NoReturn:
         raise _TimeIsOver
 
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        yield
+        return
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
-@contextmanager
-def _timer(seconds: float) -> Iterator[None]:
-    """Stop this thread by another one, which takes ten times as long to set up."""
-    own, lock, has_ended = ctypes.c_ulong(threading.get_ident()), threading.Lock(), False
-
-    def stop() -> None:
-        with lock:
-            if not has_ended:
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(own, ctypes.py_object(_TimeIsOver))
-
-    timer = threading.Timer(seconds, stop)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        with lock:
-            has_ended = True
-        timer.cancel()
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(own, None)  # one that is on its way
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+    except _TimeIsOver:
+        raise ValueError(message) from None

@@ -1,6 +1,5 @@
 """Names of the fields of saved samples: the usual ones, tools', and words that labels are written in."""
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -72,9 +71,6 @@ TOOLS: dict[str, tuple[tuple[str, ...], dict[str, tuple[Name, ...]]]] = {
         ("predictions", "full_prompt"),
         {"prompt": ("full_prompt",), "gold": (_chosen,), "samples": ("predictions",), "reward": ("metrics.*",)},
     ),
-    "verl's rollouts": (("input", "output", "gts"), {}),
-    "TRL's completions with outcome_rl": (("prompt", "completion", "exploration/outcome"), {}),
-    "TRL's completions": (("prompt", "completion", "advantage"), {}),
     "an OpenAI batch": (
         ("custom_id", "response"),
         {"id": ("custom_id",), "samples": ("response.body.choices", "response.body.output")},
@@ -98,25 +94,15 @@ TOOLS: dict[str, tuple[tuple[str, ...], dict[str, tuple[Name, ...]]]] = {
         ("promptIdx", "vars"),
         {"id": (), "prompt": ("prompt.raw",), "samples": ("response.output",), "reward": ("success",)},
     ),
-    "OpenCompass": (("origin_prompt", "prediction"), {}),
-    "vLLM's outputs": (("prompt", "outputs"), {}),
-    "Qwen2.5-Math": (("gt", "code"), {}),
-    "NeMo-Skills": (("generation", "expected_answer"), {}),
-    "Open-R1": (("generations",), {}),
 }
-"""Tool -> the fields by which its rows are told from others, the first tool that fits, and its names of roles."""
+"""Tool whose rows have names of their own -> the fields by which they are told from others, and its names of roles.
+
+The first that fits is taken.
+"""
 
 THRESHOLD = 0.5  # a reward above it is correct: a reward of .1 for the format alone is not
 ROW = "@row"  # as the field of the id: the number of the row
 # Words that labels are written in; "C" and "I" are Inspect's.
 WORDS = dict.fromkeys(("true", "yes", "correct", "pass", "passed", "c", "right"), True)
 WORDS |= dict.fromkeys(("false", "no", "incorrect", "fail", "failed", "i", "wrong"), False)
-# Parts of names by which a field is suggested for a role, the likeliest first.
-LIKELY = {
-    "id": ("id", "idx", "index", "key"),
-    "prompt": ("question", "problem", "prompt", "query", "instruction", "input", "task"),
-    "samples": ("response", "completion", "generat", "output", "pred", "solution", "answer", "text"),
-    "gold": ("truth", "gold", "target", "reference", "expected", "answer"),
-}
-BARE_ANSWER = re.compile(r"(answers?|preds?|predictions?)$", re.IGNORECASE)
 SHORT = 80  # characters of a value in an error, and of a bare answer

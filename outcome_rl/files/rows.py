@@ -128,18 +128,16 @@ def first_field(
     return name, value
 
 
-def field_names(row: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the names of the fields; fields of structs, and of the objects in a list, come after a dot."""
+def some_names(row: Mapping[str, Any]) -> str:
+    """Return the names of at most twenty fields, for an error; fields of structs, and of the objects in a list, come
+    after a dot.
+    """
+    names: list[str] = []
     for name, value in row.items():
         inside = value[0] if isinstance(value, list) and value else value
-        yield from (f"{name}.{inner}" for inner in inside) if isinstance(inside, Mapping) and inside else [name]
-
-
-def some_names(row: Mapping[str, Any], most: int = 10) -> str:
-    """Return the names of at most ten fields, for an error."""
-    names = [*field_names(row)]
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(repr(name[:80]) for name in names[:most]) + more if names else "no fields"
+        names += [f"{name}.{inner}" for inner in inside] if isinstance(inside, Mapping) and inside else [name]
+    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
+    return ", ".join(repr(name[:80]) for name in names[:20]) + more if names else "no fields"
 
 
 def field_of_rows(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> tuple[str, ...]:
@@ -258,14 +256,14 @@ def rows_of(value: Any) -> list[Any]:
     """Return the rows in a JSON value, none if it is a row.
 
     These are the items of a list, the rows that a field such as `results` holds, maybe in a struct, a table of
-    `columns` and `data`, a map from ids to rows or to lists of samples, and a map from names to columns, which are
-    lists, or maps from ids as pandas writes them.
+    `columns` and `data`, a map from ids to rows or to lists of samples, and a map from names to columns, which map ids
+    to values.
     """
     if isinstance(value, list):
         lists = bool(value) and all(isinstance(one, list) for one in value)
         return [{"id": number, "samples": one} for number, one in enumerate(value)] if lists else value
     if not isinstance(value, dict) or any(name in value for name in (*ID_COLUMNS, *PROMPT_COLUMNS)):
-        return _columns(value) or _columns_by_id(value, names=True) if isinstance(value, dict) else []
+        return []
     columns, data = value.get("columns"), value.get("data")
     if isinstance(columns, list) and isinstance(data, list):
         return [dict(zip(columns, row, strict=True)) for row in data]
@@ -283,24 +281,17 @@ def rows_of(value: Any) -> list[Any]:
     return []
 
 
-def _columns_by_id(value: dict[str, Any], *, names: bool = False) -> list[Any]:
+def _columns_by_id(value: dict[str, Any]) -> list[Any]:
     """Return the rows of a struct of columns, which map the same ids to values; none if there are no two of them.
 
-    A map from ids to rows looks alike, unless the columns have usual `names`: it has usual fields, and more ids.
+    A map from ids to rows looks alike: it has usual fields, and more ids.
     """
     maps = {name: one for name, one in value.items() if isinstance(one, dict) and one}
     first = next(iter(maps.values()), {})
     maps = {name: one for name, one in maps.items() if one.keys() == first.keys()}
-    if len(maps) < (len(value) if names else 2) or {*_USUAL} & first.keys() or (not names and len(first) <= len(maps)):
+    if len(maps) < 2 or {*_USUAL} & first.keys() or len(first) <= len(maps):
         return []
     return [{"id": key, **{name: one[key] for name, one in maps.items()}} for key in first]
-
-
-def _columns(value: dict[str, Any]) -> list[Any]:
-    """Return the rows of a struct of columns, which are lists of one length; none if it is a row."""
-    lengths = {len(one) if isinstance(one, list) else -1 for one in value.values()}
-    is_table = len(lengths) == 1 and lengths != {-1} and len(value) > 1
-    return [dict(zip(value, row, strict=True)) for row in zip(*value.values(), strict=True)] if is_table else []
 
 
 def _archived(file: BinaryIO, name: str) -> Iterator[Any]:

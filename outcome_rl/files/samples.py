@@ -12,7 +12,6 @@ published `text` is often cut short or left out. Where most samples of a file ar
 `7\\pi`, they are read as such.
 """
 
-import difflib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,9 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from outcome_rl.files.formats import BARE_ANSWER, LIKELY, NAMES, ROW, SHORT, TEXTS, THRESHOLD, TOOLS, WORDS
-from outcome_rl.files.rows import as_text, field_names, find, id_of_row, read_objects, some_names
-from outcome_rl.outcomes.extraction.response import final_answer
+from outcome_rl.files.formats import NAMES, ROW, SHORT, TEXTS, THRESHOLD, TOOLS, WORDS
+from outcome_rl.files.rows import as_text, find, id_of_row, read_objects, some_names
 from outcome_rl.outcomes.keys import Tag, canonical_text
 from outcome_rl.outcomes.matcher import answer_text
 from outcome_rl.questions import question_id as question_id_of
@@ -132,7 +130,7 @@ class _Reader:
             names["samples"] = "", None  # a request that failed
         if not self.has_golds:
             names["gold"] = None
-        self._check_complete(names, row, read, where)
+        self._check_complete(names, read, where)
         if not self._numeric:
             used = {found[0] for found in names.values() if found}
             self._numeric = [name for name, one in read.items() if isinstance(one, int | float) and name not in used]
@@ -197,14 +195,14 @@ class _Reader:
             )
 
     def _are_bare(self) -> bool:
-        """Whether most samples have no answer as responses, and most of these are answers as they are."""
+        """Whether most samples have no answer as responses, and half of these or more are answers as they are."""
         samples = sum(len(one.answers) for one in self.questions.values())
         missing = sum(answer is None for one in self.questions.values() for answer in one.answers)
         if self.from_text or 2 * missing <= samples:
             return False
         words, golds = (Tag.WORDS, Tag.UNREAD), {canonical_text(one.gold or "") for one in self.questions.values()}
         read = map(canonical_text, self._short.values())
-        return 2 * sum(text in golds or not text.startswith(words) for text in read) > missing
+        return 2 * sum(text in golds or not text.startswith(words) for text in read) >= missing
 
     def _find(self, role: str, row: Mapping[str, Any], tool: str, where: str) -> tuple[str, Any] | None:
         """Return the name of a role's field in a row, and its value; None where it has none."""
@@ -214,7 +212,7 @@ class _Reader:
         if role == "reward" and isinstance(row.get("metrics"), list):  # lm-evaluation-harness names its own
             names = (*names, *map(str, row["metrics"]))
         for name in (given,) if given else names:
-            value = _called(name, row, where) if callable(name) else _value(row, name)
+            value = _called(name, row, where) if callable(name) else find(row, name, _MISSING)
             if value is _MISSING or (not given and (name in others or (role == "prompt" and value == ""))):
                 continue
             if role != "samples" or given or _is_sample(value):
@@ -223,42 +221,25 @@ class _Reader:
                 return shown, value
         return (ROW, None) if given == ROW else None
 
-    def _check_complete(
-        self, names: Mapping[str, tuple[str, Any] | None], row: Mapping[str, Any], read: Mapping[str, Any], where: str
-    ) -> None:
-        """Raise one error for all fields that a row lacks, with the fields that may be meant."""
-        has, lacking = [*field_names(read)], []
+    def _check_complete(self, names: Mapping[str, Any], read: Mapping[str, Any], where: str) -> None:
+        """Raise one error for all fields that a row lacks."""
+        lacking = {}
         for role in NAMES:
             given = str(getattr(self.given, role))
             if names[role] is not None or (role == "gold" and not self.has_golds):
                 continue
             if given and role != "reward":  # a reward may stand in the samples
-                near = difflib.get_close_matches(given, has, n=3, cutoff=0.6)
-                meant = f", did you mean {' or '.join(map(repr, near))}?" if near else ""
-                lacking.append(f"{given!r} (the {role}){meant}")
+                lacking[role] = repr(given)
             elif role == "samples" or (role == "id" and names["prompt"] is None):
-                lacking.append(f"{' or '.join(map(repr, NAMES[role][:3]))} (the {role})")
-        if not lacking:
-            return
-        taken = {found[0] for role, found in names.items() if found and role != "gold"}
-        options: list[str] = []
-        for role, parts in LIKELY.items():
-            needed = (
-                names["id"] is None and not options if role == "prompt" else role != "id" or names["prompt"] is None
+                lacking[role] = " or ".join(map(repr, NAMES[role][:3]))
+        if lacking:
+            inside = any(isinstance(one, list | Mapping) for one in read.values())
+            raise ValueError(
+                f"{where}: lacks {'; '.join(f'{names} (the {role})' for role, names in lacking.items())}; it has "
+                f"{some_names(read)}. Name the fields: {' '.join(f'--{role} FIELD' for role in lacking)}."
+                + f" In place of --id, --prompt takes prompts for ids, and --id {ROW} the rows." * ("id" in lacking)
+                + " The rows may be inside: --rows FIELD." * (self.rows == 1 and not self.given.rows and inside)
             )
-            if names[role] is None and needed:
-                likely = [name for part in parts for name in has if part in name.lower() and name not in taken]
-                golds = [name for name in likely if any(part in name.lower() for part in LIKELY["gold"][:5])]
-                chosen = [name for name in likely if (name in golds) == (role == "gold")] or likely
-                options += [f"--{role} {chosen[0]}"] if chosen else ["--samples FIELD"] * (role == "samples")
-                taken |= {*chosen[:1]}
-        prompt = f" In place of --id, --prompt takes prompts for ids, and --id {ROW} the rows." * (names["id"] is None)
-        inside = any(isinstance(one, list | Mapping) for one in read.values())
-        nested = " The rows may be inside: --rows FIELD." * (self.rows == 1 and not self.given.rows and inside)
-        raise ValueError(
-            f"{where}: lacks {'; '.join(lacking)}; it has {some_names(read)}. Name the fields: "
-            f"{' '.join(options)[:400]}.{prompt}{nested}"
-        )
 
     def _id(self, found: tuple[str, Any] | None, prompt: Any, row: Mapping[str, Any], where: str) -> str:
         """Return the id of a row, by default the hash of its prompt as the trainers take it."""
@@ -347,11 +328,8 @@ class _Reader:
             return None if value is None else as_text(value, "answer", "answer of a sample", where)
         text = _text(sample, where)
         answer = self.extract(text)
-        if answer is None and not self.from_text and text.strip():
-            if BARE_ANSWER.search(self.given.samples):
-                return final_answer(text)
-            if len(text) <= SHORT:
-                self._short[question_id, index] = text.strip()
+        if answer is None and not self.from_text and text.strip() and len(text) <= SHORT:
+            self._short[question_id, index] = text.strip()
         return answer
 
     def _check_same(self, known: Question, gold: str | None, prompt: Any, where: str) -> None:
@@ -371,11 +349,6 @@ class _Reader:
 
 _MISSING = object()
 _NO_TEXT = ("reasoning", "thinking", "redacted_thinking", "tool_use", "function_call")  # types of parts of a response
-
-
-def _value(row: Mapping[str, Any], name: str) -> Any:
-    value = find(row, name, _MISSING) if name != ROW else _MISSING
-    return find(row, name.lower(), _MISSING) if value is _MISSING else value
 
 
 def _called(gold_of: Callable[[Mapping[str, Any]], Any], row: Mapping[str, Any], where: str) -> Any:

@@ -71,12 +71,11 @@ def print_reports(reports: Mapping[str, Report]) -> None:
         ]
         if rows:
             print_table(["k", *known, *(["questions"] if ragged else [])], rows, numbers=True)
-        for kind, samples in report["disagreements_by_kind"].items():
-            shown = [one for one in report["disagreements"] if one["kind"] == kind]
-            name = kind if kind == "no answer" else f"gold: {kind}"
-            rest = samples - sum(one["samples"] for one in shown)
+        if shown := report["disagreements"]:
+            differing = report["labelled"] - report["agreeing"]
+            rest = differing - sum(one["samples"] for one in shown)
             more = f", {rest} of them not shown" if rest else ""
-            print(f"The labels of {counted(samples, 'sample')} differ; {name}{more}:")
+            print(f"The labels of {counted(differing, 'sample')} differ{more}:")
             for one in shown:
                 ours, theirs = ("correct", "wrong") if one["correct"] else ("wrong", "correct")
                 answer = "no answer" if one["answer"] is None else f"answer {one['answer']}"

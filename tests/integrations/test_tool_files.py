@@ -54,6 +54,6 @@ def test_the_rollouts_of_verl(tmp_path: Path) -> None:
         ["2 + 2?", "2 + 2?", "3?"], outputs, ["4", "4", "3"], [1.0, 0.0, 0.0], {"acc": [1, 0, 0]}, str(tmp_path), 7
     )
     file = read(tmp_path / "7.jsonl")
-    assert file.remarks[0].startswith("read as verl's rollouts (")
+    assert file.remarks[0].startswith("read as rows of samples (")
     found = [(one.gold, one.answers, one.labels) for one in file.questions]
     assert found == [("4", ["4", "5"], [True, False]), ("3", [None], [False])]
