@@ -101,8 +101,11 @@ class ExplorationConfig(GroupRule):
 
     @property
     def method(self) -> str:
-        """Return estimator, bonus and coefficient in words."""
-        return method_words(self.adv_estimator, self.bonus, self.coef)
+        """Return estimator, bonus and coefficient in words, such as "maxrl with bonus batch at 0.2"."""
+        if not self.explores:
+            return f"{self.adv_estimator} without a bonus"
+        has_own = all(term.factor is not None for term in parse("bonus", self.bonus))
+        return f"{self.adv_estimator} with bonus {self.bonus}" + ("" if has_own else f" at {self.coef}")
 
     @property
     def explores(self) -> bool:
@@ -146,12 +149,3 @@ def _check_gate(gate: Sequence[float]) -> None:
             f"questions whose share of correct samples is below low or above high, not none; got {list(gate)}. "
             "[32, 0, 0.9] leaves out what is learned, [1, 0, 0] all that was solved before"
         )
-
-
-def method_words(adv_estimator: str, bonus: str, coef: float | list[float]) -> str:
-    """Return the words of a method, such as "maxrl with bonus batch at 0.2"; old records hold lists of coefficients."""
-    terms = parse("bonus", bonus)
-    if [term.name for term in terms] == ["none"]:
-        return f"{adv_estimator} without a bonus"
-    coefs = [] if all(term.factor is not None for term in terms) else coef if isinstance(coef, list) else [coef]
-    return f"{adv_estimator} with bonus {bonus}" + (f" at {' and '.join(map(str, coefs))}" if coefs else "")
