@@ -7,7 +7,7 @@ all responses differ:
 |---|---|---|---|
 | ours | folder of a run | `evaluations.jsonl`: the validation data, averaged over its sets | `entropy/all` |
 | TRL | `trainer_state.json`, a folder with `checkpoint-N`, or `log_history` as JSON | none | `entropy` |
-| verl | `file` or `console` logger | `val-*/SOURCE/acc/mean@n` and `best@k/mean`, averaged | `actor/entropy` |
+| verl | `file` logger | `val-*/SOURCE/acc/mean@n` and `best@k/mean`, averaged | `actor/entropy` |
 
 verl's `best@k` draws with replacement: it is biased low, see `outcome_rl.metrics.best_at_k`.
 """
@@ -30,8 +30,6 @@ OVER_SAMPLED = ("exploration/solved_fraction", "exploration/distinct_answers")
 _VERL_VALIDATION = re.compile(
     r"val-(?:core|aux)/(?P<source>.+)/(?P<variable>acc|reward)/(?:mean@\d+|best@(?P<k>\d+)/mean)"
 )
-_VERL_CONSOLE = re.compile(r"\bstep:(\d+) - (.+)")
-_NUMBER = re.compile(r"(?:np\.\w+\()?(-?[\d.]+(?:e[-+]?\d+)?)\)?")
 
 
 class History(NamedTuple):
@@ -182,7 +180,7 @@ def _verl_rows(path: Path) -> Rows:
 
 
 def _verl_lines(lines: Iterator[str] | Any, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield step and numbers of each line of the file logger (JSON) or of the console logger (text)."""
+    """Yield step and numbers of each line of the file logger."""
     for number, line in enumerate(lines, 1):
         if line.startswith("{") and line.endswith("\n"):  # else it is being written
             try:
@@ -190,10 +188,6 @@ def _verl_lines(lines: Iterator[str] | Any, path: Path) -> Iterator[tuple[int, d
                 yield int(row["step"]), _finite(row["data"])
             except (ValueError, KeyError, TypeError) as error:
                 raise ValueError(f"{path}:{number}: expected verl's {{'step': ..., 'data': ...}}: {error}") from error
-        elif found := _VERL_CONSOLE.search(line):
-            pairs = [part.rpartition(":") for part in found[2].strip().split(" - ")]
-            values = {name: match for name, _, text in pairs if (match := _NUMBER.fullmatch(text))}
-            yield int(found[1]), {name: float(match[1]) for name, match in values.items()}
 
 
 def _finite(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from threading import Event
 from typing import Any, NamedTuple
 
 from experiments.lab.verdicts import LEAST_UNITS, Case, judge
@@ -130,7 +129,7 @@ def main() -> None:
     figures: dict[str, dict[str, dict[str, float]]] = {}
     for run in runs(options.seeds):
         if not any(row["step"] == STEPS for row in read_rows(folder / "runs" / run.name / "evaluations.jsonl")):
-            train_in_a_process(settings(run, folder), folder / "logs" / f"{run.name}.log", Event())
+            train_in_a_process(settings(run, folder), folder / "logs" / f"{run.name}.log")
         figures.setdefault(run.arm, {})[str(run.seed)] = measured(folder, run)
         print(run.name, figures[run.arm][str(run.seed)], flush=True)
         write_json(RECORD, {"arms": ARMS, "figures": figures, **environment_of(start)})

@@ -18,7 +18,6 @@ from experiments.paper.plan import HELP, PLANS
 from experiments.paper.records import collect
 from experiments.paper.runs import carry_out, environment_of
 from outcome_rl.files.atomic import write_text
-from outcome_rl.grpo.run.run_lock import Interrupted
 from outcome_rl.terminal.arguments import at_least_one
 from outcome_rl.terminal.text import errors_on_one_line
 
@@ -42,11 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.report:
             report(folder)
             return 0
-        try:
-            reproduce(options.plan, folder, options.processes, options.seeds, options.tables)
-        except Interrupted as interruption:
-            print(f"{interruption}; the same command continues it", file=sys.stderr)
-            return 128 + interruption.signum
+        reproduce(options.plan, folder, options.processes, options.seeds, options.tables)
     return 0
 
 
@@ -64,16 +59,16 @@ def reproduce(
 
     Raises:
         ChildProcessError: a run failed.
-        Interrupted: a signal came; the same call continues.
+        KeyboardInterrupt: Ctrl-C was pressed; the same call continues.
         ValueError: the folder holds another plan's runs, or a hard split is too small.
     """
     plan, start = PLANS[plan_name], time.monotonic()
     plan = replace(plan, seeds=plan.seeds[:seeds], instances=plan.instances[:tables])
     base = Base(plan, folder)
-    error: Exception | None = None
+    error: BaseException | None = None
     try:
         carry_out(plan, base, folder, processes or os.cpu_count() or 1)
-    except (ChildProcessError, Interrupted) as some_left:
+    except (ChildProcessError, KeyboardInterrupt) as some_left:
         error = some_left
     records = {"plan": asdict(plan), "environment": environment_of(start), **collect(plan, base, folder)}
     if records["cells"]:

@@ -6,21 +6,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from dataclasses import asdict
 from multiprocessing import get_context
 from pathlib import Path
-from threading import Event
 from typing import Any
-
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
 
 from experiments.paper.base import Base
 from experiments.paper.plan import ALL, Cell, Method, Plan, Run
 from outcome_rl.files.jsonl import read_rows
-from outcome_rl.grpo.run.run_lock import Interrupted, collect_signals
 
 TEST, VALIDATION = "test", "validation"
 
@@ -31,11 +25,6 @@ def method_of(run: Run) -> Method:
 
 def run_dir(folder: Path, run: Run) -> Path:
     return folder / "runs" / run.name
-
-
-def steps_done(folder: Path, run: Run) -> int:
-    path = run_dir(folder, run) / "metrics.jsonl"
-    return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
 def is_done(folder: Path, run: Run, steps: int) -> bool:
@@ -69,52 +58,49 @@ def overrides(plan: Plan, base: Base, folder: Path, run: Run) -> list[str]:
     ]
 
 
-def train_in_a_process(settings: Sequence[str], log: Path, stop: Event) -> None:
-    """Run `outcome-rl train --config toy` on one thread, with its output in a file; `stop` ends it with a checkpoint.
+def train_in_a_process(settings: Sequence[str], log: Path) -> None:
+    """Run `outcome-rl train --config toy` on one thread, with its output in a file.
 
     Raises:
         ChildProcessError: it ended with an error; the message names the log.
     """
     command = [sys.executable, "-P", "-m", "outcome_rl.cli", "train", "--config", "toy", *settings]
     log.parent.mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with log.open("w") as file, subprocess.Popen(command, stdout=file, stderr=file, env=environment) as process:
-        while process.poll() is None:
-            if stop.wait(timeout=0.2):
-                process.terminate()
-                process.wait()
-    if process.returncode != 0:
-        raise ChildProcessError(f"{' '.join(command)} ended with status {process.returncode}; see {log}")
+    with log.open("w") as file:
+        done = subprocess.run(
+            command, stdout=file, stderr=file, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False
+        )
+    if done.returncode != 0:
+        raise ChildProcessError(f"{' '.join(command)} ended with status {done.returncode}; see {log}")
 
 
 def carry_out(plan: Plan, base: Base, folder: Path, processes: int) -> None:
-    """Prepare the inputs of the runs, and carry out the runs that are not done yet.
+    """Prepare the inputs of the runs, and carry out the runs that are not done yet, with a line for each.
 
     Raises:
         ChildProcessError: a run failed; the others are finished first.
-        Interrupted: SIGINT or SIGTERM came; the running trainings have written checkpoints.
+        KeyboardInterrupt: Ctrl-C reached the running trainings, too, which have written checkpoints.
         ValueError: a hard split is too small.
     """
     check_same_plan(plan, folder)
     prepare(plan, base, processes)
-    runs = list(plan.runs())
-    waiting = [run for run in runs if not is_done(folder, run, plan.steps)]
-    stop = Event()
-    with ThreadPoolExecutor(processes) as pool, collect_signals() as received:
+    logs, start = folder / "logs", time.monotonic()
+    waiting = [run for run in plan.runs() if not is_done(folder, run, plan.steps)]
+    with ThreadPoolExecutor(processes) as pool:
         work = {
-            run: pool.submit(
-                train_in_a_process, overrides(plan, base, folder, run), folder / "logs" / f"{run.name}.log", stop
-            )
+            pool.submit(train_in_a_process, overrides(plan, base, folder, run), logs / f"{run.name}.log"): run
             for run in waiting
         }
-        finished = _watch(plan, folder, runs, work, received)
-        if received:
-            stop.set()
+        try:
+            for number, future in enumerate(as_completed(work), 1):
+                outcome, minutes = "failed" if future.exception() else "done", (time.monotonic() - start) / 60
+                print(f"{number}/{len(work)} {work[future].name}: {outcome}, {minutes:.1f} min", flush=True)
+        except KeyboardInterrupt:
             pool.shutdown(cancel_futures=True)
-            raise Interrupted(received[0], f"after {len(runs) - len(work) + finished} of {len(runs)} trainings")
-    errors = [error for future in work.values() if (error := future.exception())]
+            raise
+    errors = [error for future in work if (error := future.exception())]
     if errors:
-        raise ChildProcessError(f"{len(errors)} of {len(runs)} runs failed, the first: {errors[0]}")
+        raise ChildProcessError(f"{len(errors)} of {len(work)} runs failed, the first: {errors[0]}")
 
 
 def prepare(plan: Plan, base: Base, processes: int) -> None:
@@ -146,45 +132,6 @@ def check_same_plan(plan: Plan, folder: Path) -> None:
         raise ValueError(f"{folder} holds the runs of another plan (see {path}); choose another --out")
     folder.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
-
-
-def _watch(
-    plan: Plan, folder: Path, runs: Sequence[Run], work: dict[Run, Future[None]], received: Sequence[int]
-) -> int:
-    """Show progress until all runs end or a signal comes, and return the number of runs that ended.
-
-    Progress is a table on a terminal, and one line per run elsewhere.
-    """
-    console, start = Console(), time.monotonic()
-    finished: set[Run] = set()
-    with Live(console=console, auto_refresh=False) as live:
-        while len(finished) < len(work) and not received:
-            time.sleep(1)
-            for run, future in work.items():
-                if future.done() and run not in finished:
-                    finished.add(run)
-                    outcome = "failed" if future.exception() else "done"
-                    minutes = (time.monotonic() - start) / 60
-                    if not console.is_terminal:
-                        print(f"{len(finished)}/{len(work)} {run.name}: {outcome}, {minutes:.1f} min", flush=True)
-            if console.is_terminal:
-                live.update(progress_table(plan, folder, runs), refresh=True)
-    return len(finished)
-
-
-def progress_table(plan: Plan, folder: Path, runs: Sequence[Run]) -> Table:
-    """Return a table of the fraction of the steps that is done, for each method and cell."""
-    cells: list[Cell] = plan.cells()
-    table = Table(
-        "method", *(cell.name for cell in cells), title=f"{plan.name}: {plan.steps} steps, seeds {plan.seeds}"
-    )
-    for method in (*plan.methods, *plan.ablations):
-        row = []
-        for cell in cells:
-            steps = [steps_done(folder, run) for run in runs if (run.cell, run.method) == (cell, method)]
-            row.append(f"{sum(steps) / (plan.steps * len(steps)):.0%}" if steps else "")
-        table.add_row(method, *row)
-    return table
 
 
 def environment_of(start: float) -> dict[str, Any]:

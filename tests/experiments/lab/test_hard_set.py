@@ -66,15 +66,6 @@ def test_a_solved_problem_is_not_sampled_again(tmp_path: Path) -> None:
     assert statistics[4] == Statistics("never", n=70, correct=0, distinct=2, no_answer=23)
 
 
-@pytest.mark.parametrize(("k", "hard"), [(1, ["eighth", "ninth", "late", "never"]), (9, ["late", "never"])])
-def test_k_samples_are_drawn_and_no_more(k: int, hard: list[str], tmp_path: Path) -> None:
-    engine = Scripted()
-    statistics, found = search(tmp_path, engine, k)
-    assert found == hard
-    assert max(engine.drawn.values()) == k
-    assert {one.n for one in statistics if one.id in hard} == {k}
-
-
 @pytest.mark.parametrize("k", [1, 8, 9, 100, 512])
 def test_rounds_double(k: int, tmp_path: Path) -> None:
     search(tmp_path, Scripted(), k)

@@ -5,11 +5,11 @@ import itertools
 import numpy as np
 import pytest
 
-from experiments.mechanism.hacking import MODES, SLIPS, slipping, success_with_slips, train_to_answer
-from experiments.mechanism.policy import O, Policy, Rates, read_questions, rule_table, success
+from experiments.mechanism.hacking import MODES, SLIPS, success_with_slips, train_to_answer
+from experiments.mechanism.policy import O, Rates, read_questions, rule_table
 from experiments.mechanism.splits import setting
 from experiments.mechanism.study import method
-from experiments.mechanism.training import STILL, Method
+from experiments.mechanism.training import Method
 from outcome_rl.toy.task import MODULUS, DialectTask
 
 TASK = DialectTask(4)
@@ -28,13 +28,6 @@ def test_chances_are_those_of_all_responses() -> None:
             if answer == QUESTIONS.gold[question]:
                 expected[run, question] += rows[0][first] * rows[1][second] * rows[2][slip]
     np.testing.assert_allclose(success_with_slips(probabilities, QUESTIONS), expected, atol=1e-12)
-
-
-def test_without_slips_it_is_the_task_whose_answer_is_a_copy() -> None:
-    probabilities = Policy(slipping(TABLE), [STILL]).probabilities()
-    assert 1 - probabilities[0, -1, 0] == pytest.approx(SLIPS)
-    probabilities[:, -1] = np.eye(O)[0]
-    np.testing.assert_allclose(success_with_slips(probabilities, QUESTIONS), success(probabilities, QUESTIONS))
 
 
 def test_the_mask_decides_what_reaches_the_answer() -> None:

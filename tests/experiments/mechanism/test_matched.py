@@ -9,24 +9,12 @@ from experiments.mechanism import matched
 from experiments.mechanism.calibration import calibrate
 from experiments.mechanism.policy import Rates
 from experiments.mechanism.splits import setting
-from experiments.mechanism.study import Plan
 from experiments.mechanism.training import Method, advantages, train
 from experiments.paper.measures import Results
-from experiments.paper.plan import CONFIRM, HARD
+from experiments.paper.plan import CONFIRM
 from outcome_rl_kernels.advantages.api import group_advantages
 
 RATES = Rates(3.0, 2.0, 0.012)
-
-
-def test_steps_and_questions_are_those_of_the_plan() -> None:
-    assert matched.PLAN.steps("medium", CONFIRM.train_questions) == CONFIRM.steps
-    table, questions, exams = setting(3, "medium", 128, 32, 128)
-    assert [len(each.gold) for each in (questions, exams.validation, exams.test)] == [128, 32, 128]
-    assert len(table.symbols) == 192
-
-
-def test_final_is_the_last_checkpoint_as_at_the_other_levels() -> None:
-    assert matched.PLAN.final_evaluations == Plan().final_evaluations == HARD.final_evaluations == 1
 
 
 def test_the_fit_sees_grpo_alone() -> None:

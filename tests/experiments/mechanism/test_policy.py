@@ -10,8 +10,6 @@ from experiments.mechanism.policy import (
     Policy,
     Rates,
     Table,
-    failed_in,
-    pass_at_k,
     read_questions,
     rule_table,
     success,
@@ -64,17 +62,6 @@ def test_the_chance_of_success_by_enumeration() -> None:
         assert found[run, q] == pytest.approx(expected)
 
 
-def test_pass_at_k_is_the_chance_of_one_success_in_k() -> None:
-    np.testing.assert_allclose(pass_at_k(np.array([[0.5, 0.0], [1.0, 0.25]]), 2), [0.375, (1 + 0.4375) / 2])
-
-
-def test_a_question_is_failed_as_often_as_its_chance_says() -> None:
-    failed = failed_in(np.repeat([0.0, 0.01, 1.0], 4000), 100, np.random.default_rng(0)).reshape(3, -1).mean(axis=1)
-    assert failed[0] == 1.0
-    assert failed[1] == pytest.approx(0.99**100, abs=0.04)
-    assert failed[2] == 0.0
-
-
 def test_entropy_of_a_uniform_row() -> None:
     uniform = np.full((1, 1, O), 1 / O)
     assert token_entropy(uniform)[0, 0] == pytest.approx(np.log(O) / 13)
@@ -106,13 +93,6 @@ def test_a_step_is_the_gradient_of_every_parameter(shares: bool) -> None:
                 getattr(policy, name).reshape(-1)[index] += shift
                 values.append(float((slope * policy.logits()[0]).sum()))
             assert step.reshape(-1)[index] == pytest.approx((values[0] - values[1]) / 2e-5, rel=1e-5, abs=1e-7)
-
-
-def test_rates_of_zero_do_not_move() -> None:
-    policy = Policy(rule_table(TASK), [Rates(0.0, 0.0, 0.0)])
-    before = policy.logits()
-    policy.ascend(np.ones_like(before))
-    np.testing.assert_array_equal(policy.logits(), before)
 
 
 def test_without_sharing_each_step_of_a_question_has_its_own_row() -> None:

@@ -109,14 +109,6 @@ def test_best_and_late_checkpoints() -> None:
     assert measures["entropy gap"] == 0.0
 
 
-def test_a_run_has_as_many_samples_a_question_as_the_papers() -> None:
-    plan = Plan()
-    for split, questions, problems in (("easy", 512, 7500), ("medium", 512, 3840), ("hard", 128, 996)):
-        samples = plan.steps(split, questions) * 64 * 8 / questions
-        assert samples == pytest.approx(700 * 256 * 8 / problems, rel=0.01)
-    assert round(claims.EARLY * 700) == 100
-
-
 def test_points_of_a_dose_share_everything_but_the_dose() -> None:
     small = Plan(questions=32, batch=16, samples=(("medium", 32),), dose_instances=(2,))
     twins = [Point("c", "ucb", value, method("ucb", coef=0.3)) for value in (0.0, 1.0)]

@@ -1,16 +1,13 @@
 """Training of the tabular policy: the library's formulas, the gradient, and what a run may depend on."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.mechanism.policy import O, Policy, Questions, Rates, read_questions, rule_table, without_sharing
+from experiments.mechanism.policy import O, Policy, Rates, read_questions, rule_table, without_sharing
 from experiments.mechanism.training import (
-    KS,
     SIGNALS,
     STILL,
     Evaluation,
@@ -131,15 +128,6 @@ def test_base_sampling_finds_what_its_chances_say() -> None:
     assert seen.questions_solved.mean() == pytest.approx(expected.mean(), abs=0.03)
 
 
-def test_exact_evaluation_is_pass_at_k_of_the_policy() -> None:
-    seen = run([(Method(STILL), 0)])
-    from experiments.mechanism.policy import pass_at_k, success
-
-    chances = success(Policy(TABLE, [STILL]).probabilities(), EVALUATION.test)
-    for k, values in zip(KS, seen.test, strict=True):
-        np.testing.assert_allclose(values[0], pass_at_k(chances, k)[0])
-
-
 def test_without_sharing_an_unsolved_question_never_changes() -> None:
     """The paper's ideal setting (section 2.2): it gets no gradient, so GRPO samples it as the base policy does."""
     table, questions = without_sharing(TABLE, QUESTIONS)
@@ -152,39 +140,3 @@ def test_without_sharing_an_unsolved_question_never_changes() -> None:
     sharing = [(Method(RATES), 0), (Method(STILL), 0)]
     shared = train(TABLE, QUESTIONS, None, sharing, steps=60, batch=16, n=4, evaluate_at=(60,))
     assert (shared.questions_answers[0][unsolved] != shared.questions_answers[1][unsolved]).any()
-
-
-def fixed() -> Questions:
-    """One question that is never solved: gold is no number of the task."""
-    return Questions(QUESTIONS.contexts[:1], QUESTIONS.answers[:1], np.array([-1]))
-
-
-@pytest.mark.parametrize("changes", [{}, {"counts_after": True}, {"only_incorrect": True}, {"decay": 0.5}], ids=str)
-def test_bonuses_move_a_policy_that_is_never_right(changes: dict[str, object]) -> None:
-    def final(method: Method) -> Training:
-        return train(TABLE, fixed(), None, [(method, 0)], steps=30, batch=1, n=8, evaluate_at=(30,))
-
-    plain = final(Method(RATES))
-    np.testing.assert_array_equal(plain.questions_answers, final(Method(STILL)).questions_answers)
-    bonus = Method(RATES, {"ucb": 2.0}, **changes)
-    assert (final(bonus).entropy_incorrect != plain.entropy_incorrect).any()
-
-
-def test_a_bonus_for_incorrect_responses_leaves_the_correct_ones_alone() -> None:
-    """Where every response is correct, it is no bonus at all."""
-    always = Questions(QUESTIONS.contexts[:1], np.zeros_like(QUESTIONS.answers[:1]), np.array([0]))
-
-    def entropy(method: Method) -> np.ndarray:
-        return train(TABLE, always, None, [(method, 0)], steps=20, batch=1, n=8, evaluate_at=(20,)).entropy_correct
-
-    plain = entropy(Method(RATES))
-    ucb = Method(RATES, {"ucb": 2.0})
-    np.testing.assert_array_equal(entropy(replace(ucb, only_incorrect=True)), plain)
-    assert (entropy(ucb) != plain).all()
-
-
-def test_decay_forgets() -> None:
-    """With counts that vanish at once every answer is new: the bonus is the same for all, and UCB-Mean is zero."""
-    forgetful = Method(RATES, {"ucb_mean": 1.0}, decay=0.0)
-    seen = train(TABLE, fixed(), None, [(forgetful, 0), (Method(STILL), 0)], steps=1, batch=1, n=8, evaluate_at=(1,))
-    np.testing.assert_array_equal(seen.questions_answers[0], seen.questions_answers[1])

@@ -1,14 +1,9 @@
 """The smallest plan from beginning to report; what is done is not done again, and what fails is named."""
 
 import json
-import os
 import shutil
-import signal
-import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import numpy as np
@@ -22,7 +17,6 @@ from experiments.paper.plan import (
     ABLATIONS,
     ALL,
     ESTIMATORS,
-    FULL,
     GENTLE,
     METHODS,
     PLANS,
@@ -36,12 +30,11 @@ from experiments.paper.plan import (
 )
 from outcome_rl.files.jsonl import read_rows
 from outcome_rl.grpo.config.load import load_config
-from outcome_rl.grpo.run.checkpoint import latest_checkpoint
 from outcome_rl.grpo.trainer import train
 from outcome_rl.toy import DialectTask
 
 
-def train_here(settings: list[str], log: Path, stop: Event) -> None:
+def train_here(settings: list[str], log: Path) -> None:
     """In a thread of this process: a process of its own spends most of the time importing PyTorch."""
     train(load_config("toy", settings))
 
@@ -108,7 +101,7 @@ def test_what_is_done_is_not_done_again(smoke: Path, monkeypatch: pytest.MonkeyP
 def test_a_run_that_fails_is_named_with_its_log(untrained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = next(SMOKE.runs())
 
-    def fail(settings: list[str], log: Path, stop: Event) -> None:
+    def fail(settings: list[str], log: Path) -> None:
         log.parent.mkdir(exist_ok=True)
         raise ChildProcessError(f"outcome-rl train ended with status 1; see {log}")
 
@@ -121,39 +114,8 @@ def test_a_run_that_fails_is_named_with_its_log(untrained: Path, monkeypatch: py
 
 def test_a_training_that_cannot_run_raises_with_its_log(tmp_path: Path) -> None:
     with pytest.raises(ChildProcessError, match=r"ended with status 2; see .*run\.log"):
-        runs.train_in_a_process(["rollout.nn=3"], tmp_path / "run.log", Event())
+        runs.train_in_a_process(["rollout.nn=3"], tmp_path / "run.log")
     assert "rollout.n" in (tmp_path / "run.log").read_text()
-
-
-@pytest.mark.nightly
-def test_a_training_is_stopped_with_a_checkpoint(tmp_path: Path) -> None:
-    stop, settings = Event(), ["trainer.test_freq=-1", "data.train_batch_size=4"]
-    place = [f"trainer.default_local_dir={tmp_path}", "trainer.experiment_name=run"]
-    with ThreadPoolExecutor() as pool:
-        training = pool.submit(runs.train_in_a_process, [*settings, *place], tmp_path / "run.log", stop)
-        metrics = tmp_path / "run" / "metrics.jsonl"
-        while not training.done() and not (
-            metrics.exists() and metrics.read_text()
-        ):  # it is made before the first step
-            time.sleep(0.1)
-        stop.set()
-        with pytest.raises(ChildProcessError, match="ended with status 143"):
-            training.result()
-    assert latest_checkpoint(tmp_path / "run" / "checkpoints") is not None
-
-
-@pytest.mark.nightly
-def test_a_signal_stops_the_trainings_and_says_how_to_go_on(untrained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stopped: list[bool] = []
-
-    def train_until_stopped(settings: list[str], log: Path, stop: Event) -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
-        stopped.append(stop.wait(timeout=30))
-
-    monkeypatch.setattr(runs, "train_in_a_process", train_until_stopped)
-    result = invoke(main, "smoke", "--out", untrained, "--processes", "1")
-    assert (result.exit_code, stopped) == (143, [True])
-    assert "stopped by SIGTERM after 0 of 5 trainings; the same command continues it" in result.stderr
 
 
 @pytest.mark.nightly
@@ -165,11 +127,11 @@ def test_what_is_left_out_of_the_report_of_a_stopped_plan_is_named(
     (left,) = [run for run in SMOKE.runs() if (run.cell.split, run.method) == ("hard", "batch")]
     (runs.run_dir(folder, left) / "evaluations.jsonl").unlink()
 
-    def fail(settings: list[str], log: Path, stop: Event) -> None:
+    def fail(settings: list[str], log: Path) -> None:
         raise ChildProcessError("no more")
 
     monkeypatch.setattr(runs, "train_in_a_process", fail)
-    with pytest.raises(ChildProcessError, match="1 of 5 runs failed, the first: no more"):
+    with pytest.raises(ChildProcessError, match="1 of 1 runs failed, the first: no more"):
         reproduce("smoke", folder, processes=1)
     records = json.loads((folder / "records.json").read_text())
     assert records["left_out"] == ["0-strong-hard"]
@@ -200,15 +162,6 @@ def test_seeds_may_be_added_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert asked == [(0,), (0, 1)]
 
 
-@pytest.mark.nightly
-def test_a_hard_split_that_is_too_small_says_what_to_change(smoke: Path, tmp_path: Path) -> None:
-    from dataclasses import replace
-
-    base = Base(replace(SMOKE, hard_pool=6, hard_samples=64), tmp_path)
-    with pytest.raises(ValueError, match=r"fails only \d of 6 questions 64 times, .* raise hard_pool of the plan"):
-        base.training_file(Cell(0, "strong", "hard"))
-
-
 def test_easy_questions_need_no_hard_rule(tmp_path: Path) -> None:
     rows = list(read_rows(Base(QUICK, tmp_path).training_file(Cell(0, "strong", "easy"))))
     task = DialectTask(0)
@@ -235,16 +188,3 @@ def test_settings_of_every_method_are_valid(method: Any) -> None:
     b0 = 1.0 if method.b0 is None else method.b0
     assert config.exploration.bonus == method.bonus.replace("ucb_con", f"ucb_con(b0={b0})")
     assert config.exploration.coef == method.coef
-
-
-@pytest.mark.nightly
-def test_the_progress_table_counts_steps(smoke: Path) -> None:
-    from rich.console import Console
-
-    console = Console(width=120)
-    with console.capture() as shown:
-        console.print(runs.progress_table(SMOKE, smoke, list(SMOKE.runs())))
-    assert shown.get().count("100%") == 5
-    with console.capture() as shown:
-        console.print(runs.progress_table(FULL, smoke, list(FULL.runs())[:1]))
-    assert "0%" in shown.get()

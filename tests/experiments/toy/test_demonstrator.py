@@ -7,7 +7,6 @@ from collections import Counter
 from hashlib import sha256
 from itertools import islice
 
-import pytest
 from dialect_oracle import compute, steps_of
 
 from experiments.toy.demonstrator import demonstrations
@@ -45,8 +44,3 @@ def test_demonstrations_use_training_questions():
     tested = {row["problem"] for split in ("validation", "test") for row in TASK.problems(split, 20_000)}
     shown = {problem for problem, _ in islice(demonstrations(TASK, seed=0), 20_000)}
     assert not tested & shown
-
-
-def test_negative_seed():
-    with pytest.raises(ValueError, match="seed must be an int of at least 0; got -5"):
-        demonstrations(TASK, -5)
