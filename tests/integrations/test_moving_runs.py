@@ -10,7 +10,7 @@ import pytest
 import torch
 import verl_runs
 from datasets import Dataset
-from trl_runs import generate, make_trainer, questions
+from trl_runs import generate, make_trainer
 from verl_runs import EXPLORE, QUESTIONS, Queue, put_group, together, verl_config
 
 from outcome_rl import Explorer
@@ -22,11 +22,6 @@ from outcome_rl.grpo.run.checkpoint import latest_checkpoint
 from outcome_rl.grpo.trainer import train
 from outcome_rl.grpo.types import Rollout
 from outcome_rl.toy import policy_dir
-
-
-def trl_run(folder: Path, steps: int, data: Dataset) -> Any:
-    settings: dict[str, Any] = {"max_steps": steps, "save_strategy": "steps", "save_steps": 1, "rollout_func": None}
-    return make_trainer(policy_dir(), folder, data=data, **settings)
 
 
 def driver_config(folder: Path, exploration: Path, rows: Sequence[dict[str, Any]]) -> TrainConfig:
@@ -77,28 +72,6 @@ def assert_equal(one: Explorer, other: Explorer) -> None:
 
 def num_responses(explorer: Explorer) -> int:
     return int(explorer.counts.items().counts.sum())
-
-
-@pytest.mark.slow
-def test_counts_move_from_trl_to_the_driver_and_back(tmp_path: Path) -> None:
-    data = questions(data_source=["toy"] * 6)
-    trl = trl_run(tmp_path / "trl", 1, data)
-    trl.train()
-    of_trl = tmp_path / "trl" / "checkpoint-1" / "exploration"
-
-    config = driver_config(tmp_path / "driver", of_trl, data.to_list())
-    of_driver, moved = continued_by_driver(config, trl.explorer)
-    assert num_responses(moved) == num_responses(trl.explorer) + 6 * 4
-
-    put(of_driver, of_trl)
-    resumed = trl_run(tmp_path / "trl", 2, data)
-    resumed.train(resume_from_checkpoint=str(of_trl.parent))
-    assert num_responses(resumed.explorer) == num_responses(moved) + 12
-    assert resumed.explorer.id_source == "id with the data source"
-    assert {i for i, solved in moved.solved.items() if solved} <= {i for i, s in resumed.explorer.solved.items() if s}
-    for question_id in moved.solved:
-        now = dict(resumed.explorer.seen(question_id))
-        assert all(now[answer] >= count for answer, count in moved.seen(question_id))
 
 
 def test_counts_move_from_verl_to_the_driver_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

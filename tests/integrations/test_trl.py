@@ -25,7 +25,6 @@ from trl_runs import (
 )
 
 from outcome_rl import (
-    NO_ANSWER,
     Batch,
     ExplorationConfig,
     Explorer,
@@ -162,17 +161,14 @@ def test_the_bonus_is_added_to_trls_own_advantages(make: Make, settings: dict[st
     assert not torch.equal(ours, plain)
 
 
-@pytest.mark.parametrize(("estimator", "bonus"), [("dr_grpo", "none"), ("pkpo(k=2)", "batch")])
-def test_another_estimator_replaces_trls_advantages(make: Make, estimator: str, bonus: str) -> None:
+def test_another_estimator_replaces_trls_advantages(make: Make) -> None:
     weighted = {"reward_funcs": [is_right, length], "reward_weights": [1.0, 0.5]}
-    trainer = make(
-        exploration=ExplorationConfig(adv_estimator=estimator, bonus=bonus, coef=0.1, answer_mask_mode="none"),
-        **weighted,
-    )
+    method: dict[str, Any] = {"adv_estimator": "pkpo(k=2)", "bonus": "batch", "coef": 0.1}
+    trainer = make(exploration=ExplorationConfig(answer_mask_mode="none", **method), **weighted)
     output = generate(trainer, 0, 1, 2)
     rewards = (trainer._rewards * torch.tensor([1.0, 0.5])).nansum(dim=1)
     keys = torch.tensor([0 if a is None else outcome_key(a) for a in answers_of(output)]).view(3, N)
-    groups = group_advantages(rewards.view(3, N), torch.arange(3), keys, adv_estimator=estimator, bonus=bonus, coef=0.1)
+    groups = group_advantages(rewards.view(3, N), torch.arange(3), keys, **method)
     torch.testing.assert_close(output["advantages"], (groups.advantages + groups.bonuses).flatten())
 
 
@@ -371,19 +367,6 @@ def acting(*episodes: tuple[list[int], list[int]]) -> Any:
         }
 
     return rollout
-
-
-def test_the_answer_is_what_the_policy_wrote_last(make: Make) -> None:
-    """A tool's output that holds an answer is not the policy's."""
-    tool = ("1 + 1 =", 1), (r"\boxed{ 5 }", 0)  # four tokens, then three
-    rollout = acting(episode(*tool, end=False), episode(*tool, (r"\boxed{ 7 }", 1)))
-    trainer = make(rollout_func=rollout, exploration=ExplorationConfig(bonus="ucb", answer_mask_mode="policy"))
-    output = generate(trainer, 0, 1, 2)
-    found = trainer.explorer.counts.items()
-    assert sorted(found.counts.tolist()) == [2] * 6
-    assert (found.outcome_keys == NO_ANSWER).sum() == 3
-    masked = (output["advantages"] == 0) & (output["advantages"] != 0).any(dim=1, keepdim=True)
-    assert masked.nonzero()[:, 1].unique().tolist() == [4 + 3 + 1]
 
 
 def test_an_episode_that_was_cut_off_is_read(make: Make) -> None:

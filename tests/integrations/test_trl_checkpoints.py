@@ -1,13 +1,9 @@
 """Counts, outcome classes and solved questions in TRL's checkpoints, and on every rank."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-import killed_runs
 import pytest
 import torch
 import trl_runs
@@ -17,6 +13,7 @@ from trl_runs import counted, losses, make_trainer, questions, save_policy
 from two_ranks import run_on_two_ranks
 
 from outcome_rl import ExplorationConfig
+from outcome_rl.exploration import saved as states
 from outcome_rl.integrations.trl.checkpoints import newest_checkpoint
 from outcome_rl.toy import policy_dir
 
@@ -63,13 +60,27 @@ def test_a_resumed_run_ends_as_one_that_was_not_stopped(saved: Any, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_a_run_that_is_killed_in_a_checkpoint_ends_as_one_that_was_not(tmp_path: Path) -> None:
-    command = [sys.executable, killed_runs.__file__, str(tmp_path), "1"]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=500)
-    assert done.returncode == 0, done.stderr
-    assert "1 runs, 1 kills, no difference" in done.stdout
-    assert "is incomplete (killed while saving); skipping it" in done.stderr
+def test_a_run_that_is_killed_in_a_checkpoint_ends_as_one_that_was_not(
+    saved: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second checkpoint has no counts yet, and must not look complete."""
+
+    def snapshot(*arguments: Any) -> bytes:
+        if (tmp_path / "checkpoint-2" / "exploration").exists():
+            raise KeyboardInterrupt
+        return written(*arguments)
+
+    written = states.snapshot
+    with monkeypatch.context() as patch:
+        patch.setattr(states, "snapshot", snapshot)
+        with pytest.raises(KeyboardInterrupt):
+            sampled_run(tmp_path).train()
+    (tmp_path / "checkpoint-4").mkdir(exist_ok=True)
+    resumed = sampled_run(tmp_path)
+    resumed.train(resume_from_checkpoint=True)
+    assert losses(resumed) == losses(saved)
+    assert all(map(torch.equal, counted(resumed), counted(saved)))
+    torch.testing.assert_close(weights(resumed), weights(saved), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("content", [None, "", '{"epoch": 0.5'], ids=["missing", "empty", "half"])

@@ -150,9 +150,11 @@ def test_a_gold_that_is_no_text_is_an_error_of_its_row(make: Make) -> None:
 def test_a_line_says_what_was_chosen_from_the_data(make: Make, capsys: pytest.CaptureFixture[str]) -> None:
     make()
     make(data=questions(id=None, answer=None), columns={"correct_reward": is_right})
-    first, second = (line.partition("question ids: ")[2] for line in capsys.readouterr().out.splitlines())
+    make(data=questions(data_source=["toy"] * 6), columns={"answer_key": "answer"})
+    first, second, third = (line.partition("question ids: ")[2] for line in capsys.readouterr().out.splitlines())
     assert first == "the column 'id'; correctness: the column 'answer'"
     assert second == "the hash of the prompt; correctness: is_right"
+    assert third == "id with the data source; correctness: the column 'answer'"  # as verl and the trainer say it
 
 
 def test_rows_of_one_question_may_differ(make: Make) -> None:

@@ -146,19 +146,6 @@ def test_a_penalty_in_the_reward_makes_no_answer_correct(make: Make, queue: Queu
     assert seen == [[0.25, 0.0, 1.0]] * 2
 
 
-def test_groups_of_unequal_sizes_see_the_same_counts(make: Make, queue: Queue) -> None:
-    """One question twice in a step, once with a failed sample: neither group sees the other's."""
-    trainer = make(EXPLORE + "bonus=ucb", EXPLORE + "coef=1", EXPLORE + "answer_mask_mode=none")
-    batch = together(
-        put_group(queue, trainer, "a", "q1", ["1", "2", "1"]), put_group(queue, trainer, "b", "q1", ["1", "4"])
-    )
-    trainer._compute_advantage(batch, {})
-    assert all((row == 1).all() for row in advantages_of(queue, batch))
-    trainer._compute_advantage(batch, {})
-    values = [row[0].item() for row in advantages_of(queue, batch)]
-    assert values == pytest.approx([3**-0.5, 1, 3**-0.5, 3**-0.5, 1])
-
-
 def test_padding_is_not_counted_and_earlier_outputs_of_a_session_share_its_advantage(make: Make, queue: Queue) -> None:
     trainer = make(EXPLORE + "bonus=ucb", EXPLORE + "coef=1", EXPLORE + "answer_mask_mode=none")
     put_group(queue, trainer, "a", "q1", ["1", "27"])

@@ -79,8 +79,6 @@ def read_settings(config: Any) -> tuple[ExplorationConfig, str]:
     id_key = str(given.pop("id_key", None) or "")
     settings = ExplorationConfig.from_mapping(given, SETTINGS)
     check_mask_mode(settings.answer_mask_mode, "verl")
-    if settings.outcome == "given":
-        raise ValueError(f"{SETTINGS}.outcome=given needs keys, which verl does not pass; give an outcome function")
     check_group_size(settings.estimator, config.actor_rollout_ref.rollout.n)
     loss = OmegaConf.select(config, "actor_rollout_ref.actor.policy_loss.loss_mode")
     if loss == "geo_mean" and settings.answer_mask_mode != "none":
