@@ -1,7 +1,6 @@
 """Head, end tokens and samples of a model are the model's own, whatever its architecture does."""
 
 import logging
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -163,22 +162,10 @@ def test_tokens_that_the_model_lacks_are_refused(tokenizer: Any) -> None:
         sample(model, tokenizer, [[5], [80]], max_new_tokens=2)
 
 
-@pytest.mark.parametrize("end", ["x", [[1]], -3, 1.5])
-def test_end_tokens_are_token_ids(end: Any, tokenizer: Any) -> None:
-    model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=end))
-    with pytest.raises(ValueError, match="eos_token_id of the generation settings must be a token id"):
-        end_token_ids(model, tokenizer)
-
-
 @pytest.mark.parametrize("prompts", ["text", ["text"], [1, 2, 3]])
 def test_prompts_that_are_no_lists_of_token_ids_are_refused(prompts: Any) -> None:
     with pytest.raises(TypeError, match=r"prompts must be lists of token ids.*tokenizer\(texts\)"):
         sample(tiny("llama"), None, prompts, max_new_tokens=2)
-
-
-def test_a_head_is_read_of_models_only() -> None:
-    with pytest.raises(TypeError, match=r"model must be a causal language model.*got Linear"):
-        read_head(nn.Linear(2, 3))
 
 
 def test_adapters_in_the_head_are_refused() -> None:
