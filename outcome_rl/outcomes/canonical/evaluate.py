@@ -30,21 +30,7 @@ from outcome_rl.outcomes.canonical.arithmetic import (
 )
 from outcome_rl.outcomes.canonical.functions import FUNCTIONS, OPERATORS
 from outcome_rl.outcomes.canonical.lexer import TooLarge
-from outcome_rl.outcomes.canonical.trees import (
-    Apply,
-    Call,
-    Constant,
-    Name,
-    Negative,
-    Power,
-    Product,
-    Quotient,
-    Rational,
-    Sum,
-    Tree,
-    names_in,
-    nodes,
-)
+from outcome_rl.outcomes.canonical.trees import Apply, Call, Constant, Name, Rational, Tree, call, names_in, nodes
 
 MAX_WORK = 12_000
 POINTS = 4
@@ -101,22 +87,22 @@ class Evaluator:
             case Constant(name):
                 context = mp()
                 return {"i": context.j, "pi": context.pi, "e": context.e}[name] * 1
-            case Call(name, operands):
-                return self._call(name, operands, point)
-            case Power(base, exponent):
-                if not self._has_variables or any(isinstance(node, Name | Call | Apply) for node in nodes(tree)):
+            case Call("^", (base, exponent)):
+                if not self._has_variables or names_in(tree):
                     return self._power(base, exponent, point)
                 if tree not in self._constants:
                     self._constants[tree] = self._power(base, exponent, point)
                 return self._constants[tree]
-            case Product(factors):
+            case Call("*", factors):
                 return self._product(factors, point)
-            case Quotient(top, bottom):
+            case Call("/", (top, bottom)):
                 return self._work_on("*", [self.value(top, point), self._inverse(bottom, point)])
-            case Sum(terms):
+            case Call("+", terms):
                 return self._work_on("+", [self.value(term, point) for term in terms])
-            case Negative(part):
+            case Call("-", (part,)):
                 return -self.value(part, point)
+            case Call(name, operands):
+                return self._call(name, operands, point)
             case Apply(name, operands):
                 return self._unknown(name, [rounded(self.value(operand, point)) for operand in operands], point)
 
@@ -134,7 +120,7 @@ class Evaluator:
 
     def _inverse(self, tree: Tree, point: int) -> Number:
         """Return 1 over a value; of a root as a power, so that `1/\\sqrt x` is `\\sqrt x/x`."""
-        if self._has_variables and (isinstance(tree, Power) or _holds_joined(tree)):
+        if self._has_variables and (_is_joined(tree) or _holds_joined(tree)):
             return self._rational_power(tree, Fraction(-1), point)
         return self._work_on("/", [_ONE, self.value(tree, point)])
 
@@ -194,13 +180,13 @@ class Evaluator:
 
     def _exponent(self, tree: Tree) -> Fraction | None:
         """Return the rational exponent of a power; None of anything else."""
-        if not isinstance(tree, Power) or names_in(tree.exponent):
+        if not isinstance(tree, Call) or tree.name != "^" or names_in(tree.parts[1]):
             return None
-        exponent = simplified(self.value(tree.exponent, 0))
+        exponent = simplified(self.value(tree.parts[1], 0))
         return exponent if type(exponent) is Fraction else None
 
     def _power(self, base: Tree, exponent: Tree, point: int) -> Number:
-        rational = self._exponent(Power(base, exponent)) if self._has_variables else None
+        rational = self._exponent(call("^", base, exponent)) if self._has_variables else None
         if rational is not None and names_in(base):
             return self._rational_power(base, rational, point)
         if not self._has_variables or not names_in(base) or self._is_constant(base):
@@ -218,17 +204,17 @@ class Evaluator:
             return self.value(base, point)
         if exponent.denominator == 1:
             match base:
-                case Product(parts):
+                case Call("*", parts):
                     return self._work_on("*", [self._rational_power(part, exponent, point) for part in parts])
-                case Quotient(top, bottom):
+                case Call("/", (top, bottom)):
                     parts = self._rational_power(top, exponent, point), self._rational_power(bottom, -exponent, point)
                     return self._work_on("*", [*parts])
-        if isinstance(base, Product) and len(set(base.parts)) == 1:
-            base = Power(base.parts[0], Rational(Fraction(len(base.parts))))
+        if isinstance(base, Call) and base.name == "*" and len(set(base.parts)) == 1:
+            base = call("^", base.parts[0], Rational(Fraction(len(base.parts))))
         inner = self._exponent(base)
-        if inner is not None and isinstance(base, Power) and _I not in nodes(base):
+        if inner is not None and isinstance(base, Call) and _I not in nodes(base):
             is_absolute = inner.numerator % 2 == 0 and exponent.denominator % 2 == 0  # the root of a square
-            root = Call("abs", (base.base,)) if is_absolute else base.base
+            root = call("abs", base.parts[0]) if is_absolute else base.parts[0]
             if inner * exponent == 0:
                 return Fraction(1)
             return self._rational_power(root, inner * exponent, point)
@@ -253,17 +239,17 @@ class Evaluator:
 
 _JOINED = frozenset(("abs", "floor", "ceil", "ln", "log", "arcsin", "arccos", "arctan"))
 _OTHER_FUNCTIONS: dict[str, Callable[[Tree], Tree]] = {
-    "ceil": lambda u: Negative(Call("floor", (Negative(u),))),
-    "arccos": lambda u: Sum((Product((Rational(_HALF), _PI)), Negative(Call("arcsin", (u,))))),
+    "ceil": lambda u: call("-", call("floor", call("-", u))),
+    "arccos": lambda u: call("+", call("*", Rational(_HALF), _PI), call("-", call("arcsin", u))),
 }
 
 
 def _is_joined(tree: Tree) -> bool:
-    return isinstance(tree, Power) or (isinstance(tree, Call) and tree.name == "abs")
+    return isinstance(tree, Call) and tree.name in ("^", "abs")
 
 
 def _holds_joined(tree: Tree) -> bool:
-    return isinstance(tree, Product) and any(map(_is_joined, tree.parts))
+    return isinstance(tree, Call) and tree.name == "*" and any(map(_is_joined, tree.parts))
 
 
 def function_key(tag: str, keys: list[str]) -> str:

@@ -4,7 +4,7 @@ import re
 
 from outcome_rl.outcomes.canonical.lexer import Incomparable, NotUnderstood, Tokens, closing, split, top_level, trimmed
 from outcome_rl.outcomes.canonical.parser import parse_expression
-from outcome_rl.outcomes.canonical.trees import Apply, Constant, Name, Product, Quotient, Rational, Tree
+from outcome_rl.outcomes.canonical.trees import Apply, Call, Constant, Name, Rational, Tree
 
 EQUAL = "="
 _DENIES = re.compile(
@@ -59,7 +59,7 @@ def _single_label(tokens: Tokens) -> str | None:
             return tree.name
         case Apply(name, parts) if all(isinstance(part, Name | Rational) for part in parts):  # `f^{-1}(x)`
             return name
-    sides = (tree.top, tree.bottom) if isinstance(tree, Quotient) else (tree,)
+    sides = tree.parts if isinstance(tree, Call) and tree.name == "/" else (tree,)
     labels = [side.name if isinstance(side, Name) else _segment(side) for side in sides]
     if len(labels) > 1 and not all(label[:1].isupper() for label in labels):
         return None  # `a/b = 2` is an equation
@@ -82,7 +82,7 @@ def _segment(tree: Tree) -> str:
     """Return the name of a segment between two points, such as `AB`; empty for anything else."""
     if isinstance(tree, Name):
         return tree.name if len(tree.name) == 1 and tree.name.isupper() else ""
-    letters = (
-        [_segment(part) if isinstance(part, Name) else "" for part in tree.parts] if isinstance(tree, Product) else []
-    )
+    if not isinstance(tree, Call) or tree.name != "*":
+        return ""
+    letters = [_segment(part) if isinstance(part, Name) else "" for part in tree.parts]
     return "".join(letters) if all(letters) else ""

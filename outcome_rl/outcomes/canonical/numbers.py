@@ -3,7 +3,7 @@ r"""Numbers in formulas: decimals, periods, mixed numbers, and digits that are n
 from fractions import Fraction
 
 from outcome_rl.outcomes.canonical.lexer import Token, TokenReader
-from outcome_rl.outcomes.canonical.trees import Rational, Sum, Tree
+from outcome_rl.outcomes.canonical.trees import Rational, Tree, call
 
 ONE = Rational(Fraction(1))
 CLOSE = Token("symbol", ")")
@@ -23,7 +23,7 @@ class NumberReader(TokenReader):
         if is_start or before.text in BEFORE_NUMBERS:
             start = self.position
             if (fraction := self.proper_fraction()) is not None:
-                return Sum((value, fraction))
+                return call("+", value, fraction)
             self.position = start
         return value
 

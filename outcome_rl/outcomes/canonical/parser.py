@@ -22,19 +22,7 @@ from outcome_rl.outcomes.canonical.lexer import (
 )
 from outcome_rl.outcomes.canonical.notations import clock_key
 from outcome_rl.outcomes.canonical.numbers import CLOSE, ONE, NumberReader
-from outcome_rl.outcomes.canonical.trees import (
-    Apply,
-    Call,
-    Constant,
-    Name,
-    Negative,
-    Power,
-    Product,
-    Quotient,
-    Rational,
-    Sum,
-    Tree,
-)
+from outcome_rl.outcomes.canonical.trees import Apply, Call, Constant, Name, Rational, Tree, call
 
 TRIGONOMETRIC = ("sin", "cos", "tan", "cot", "sec", "csc")
 _TWO = Rational(Fraction(2))
@@ -95,7 +83,7 @@ class _Parser(NumberReader):
         terms = [_signed(self.sign_of_term() or "+", self.product())]
         while sign := self.sign_of_term():
             terms.append(_signed(sign, self.product()))
-        return terms[0] if len(terms) == 1 else Sum(tuple(terms))
+        return terms[0] if len(terms) == 1 else Call("+", tuple(terms))
 
     def sign_of_term(self) -> str | None:
         sign = self.accept("+", "-", r"\pm", r"\mp")
@@ -113,16 +101,16 @@ class _Parser(NumberReader):
             elif quotient := self.accept("/", r"\div", ":", "÷"):
                 if quotient == ":" and clock_key("".join(self.peek(i).text for i in (-2, -1, 0))):
                     raise Incomparable("a time or a ratio")
-                factors.append(Quotient(ONE, self.signed_power()))
+                factors.append(call("/", ONE, self.signed_power()))
             elif self.begins_factor():
                 self.accept(" ")
                 factors.append(self.power())
             else:
                 break
         match factors:
-            case [top, Quotient(top=one, bottom=bottom)] if one == ONE:
-                return Quotient(top, bottom)
-        return factors[0] if len(factors) == 1 else Product(tuple(factors))
+            case [top, Call("/", (one, bottom))] if one == ONE:
+                return call("/", top, bottom)
+        return factors[0] if len(factors) == 1 else Call("*", tuple(factors))
 
     def begins_factor(self) -> bool:
         """Whether the next token begins a factor without a sign of multiplication."""
@@ -169,7 +157,7 @@ class _Parser(NumberReader):
             elif self.degrees():
                 if self.in_trigonometric:
                     self.descend()
-                    tree = Product((tree, _DEGREE))
+                    tree = call("*", tree, _DEGREE)
             elif self.accept("^"):
                 exponent = self.argument()
                 if isinstance(tree, Name):  # `v^2_0`
@@ -177,7 +165,7 @@ class _Parser(NumberReader):
                 self.descend()
                 if self.next.text == "^":  # TeX refuses `2^3^2`
                     raise self.refusal()
-                tree = Power(tree, exponent)
+                tree = call("^", tree, exponent)
             else:
                 self.depth = depth
                 return tree
@@ -306,7 +294,7 @@ class _Parser(NumberReader):
         if name in GREEK:
             return self.applied(f"\\{name}{self.subscript()}")
         if name == "frac":
-            return Quotient(self.digit_argument(), self.digit_argument())
+            return call("/", self.digit_argument(), self.digit_argument())
         if name == "binom":
             return Call("binomial", (self.digit_argument(), self.digit_argument()))
         if name == "sqrt":
@@ -328,13 +316,13 @@ class _Parser(NumberReader):
             operands = (*self.arguments(), *operands)
         if len(operands) != (2 if name in ("binomial", "root") else 1):
             raise NotUnderstood(f"{name} of {len(operands)} arguments")
-        return Power(operands[0], Quotient(ONE, operands[1])) if name == "root" else Call(name, operands)
+        return call("^", operands[0], call("/", ONE, operands[1])) if name == "root" else Call(name, operands)
 
     def root(self) -> Tree:
         degree: Tree = _TWO
         if self.accept("["):
             degree = self.closed("]")
-        return Power(self.argument(), Quotient(ONE, degree))
+        return call("^", self.argument(), call("/", ONE, degree))
 
     def function(self, name: str) -> Tree:
         exponent: Tree | None = None
@@ -349,14 +337,12 @@ class _Parser(NumberReader):
         self.in_trigonometric += name in TRIGONOMETRIC
         operand = self.operand()
         self.in_trigonometric -= name in TRIGONOMETRIC
-        if exponent == Negative(ONE):
+        if exponent == call("-", ONE):
             if f"arc{name}" not in FUNCTION_NAMES:
                 raise NotUnderstood(f"the inverse of {name}, or 1 over it")
             return Call(f"arc{name}", (operand,))
-        call: Tree = Call(name, (operand,))
-        if base is not None:
-            call = Quotient(Call("ln", (operand,)), Call("ln", (base,)))
-        return call if exponent is None else Power(call, exponent)
+        tree = call(name, operand) if base is None else call("/", call("ln", operand), call("ln", base))
+        return tree if exponent is None else call("^", tree, exponent)
 
     def operand(self) -> Tree:
         """Read the argument of a function: a bracket, or the product up to a sign, a bracket or another function.
@@ -367,22 +353,22 @@ class _Parser(NumberReader):
         opening = self.next.text
         if opening in ("(", "|"):
             tree = self.primary()
-            return _signed(sign, Product((tree, _DEGREE)) if self.degrees() else tree)
+            return _signed(sign, call("*", tree, _DEGREE) if self.degrees() else tree)
         factors = [self.power()]
         while opening != "{" and self.begins_factor() and self.next.text not in ("(", "{", "|"):
             if self.next.text[1:] in FUNCTION_NAMES:
                 break
             self.accept(" ")
             factors.append(self.power())
-        return _signed(sign, factors[0] if len(factors) == 1 else Product(tuple(factors)))
+        return _signed(sign, factors[0] if len(factors) == 1 else Call("*", tuple(factors)))
 
 
 _FUNCTION_LETTERS = frozenset("fghFGHP") | {rf"\{name}" for name in ("phi", "varphi", "psi", "sigma", "Gamma", "zeta")}
 _BEFORE_DIGITS = frozenset((")", "|", "'", r"\pi", *(f"\\{name}" for name in GREEK)))
-_DEGREE = Quotient(Constant("pi"), Rational(Fraction(180)))
+_DEGREE = call("/", Constant("pi"), Rational(Fraction(180)))
 _OTHER_COMMANDS = ("pi", "frac", "binom", "sqrt", "lfloor", "lceil")
 FACTOR_COMMANDS = frozenset((*GREEK, *FUNCTION_NAMES, *CALLED, *_OTHER_COMMANDS))
 
 
 def _signed(sign: str, tree: Tree) -> Tree:
-    return tree if sign == "+" else Negative(tree)
+    return tree if sign == "+" else call("-", tree)

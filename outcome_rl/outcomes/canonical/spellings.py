@@ -154,12 +154,6 @@ def _rows(match: re.Match[str]) -> str:
     return rf"\begin{{pmatrix}}{(chr(92) * 2).join(rows)}\end{{pmatrix}}"
 
 
-def _clause(match: re.Match[str]) -> str:
-    """Leave out what a letter stands for: any number, or an integer beside pi, as `2k` are no even numbers."""
-    is_integer = re.search("Z|ℤ|integer", match[0]) and not re.search("pi|π", match.string)
-    return match[0] if is_integer else ""
-
-
 def _unit(match: re.Match[str]) -> str:
     """Return a unit of several commands as one text, with its powers as raised digits; other text stays."""
     flat = re.sub(r"\\[dt]?frac\s*\{((?:[^{}]|\{[^{}]*\})*)\}\s*\{((?:[^{}]|\{[^{}]*\})*)\}", r"\1/\2", match[1])
@@ -208,30 +202,7 @@ def _date(match: re.Match[str]) -> str:
     )
 
 
-# Names of months in English, French, German, Spanish, Portuguese and Italian, as Unicode CLDR has them.
-_NAMES_OF_MONTHS = """
-january janvier januar enero janeiro gennaio|february février februar febrero fevereiro febbraio
-march mars märz marzo março|april avril abril aprile|may mai mayo maio maggio|june juin juni junio junho giugno
-july juillet juli julio julho luglio|august août agosto|september septembre septiembre setembro settembre
-october octobre oktober octubre outubro ottobre|november novembre noviembre novembro
-december décembre dezember diciembre dezembro dicembre
-"""
-_MONTHS = {
-    name: 1 + i for i, names in enumerate(re.split(r"[|\n]", _NAMES_OF_MONTHS.strip())) for name in names.split()
-}
-_MONTHS |= {name[:3].casefold(): i for i, name in enumerate(calendar.month_name) if i} | {"sept": 9}
-# Clauses that say what a letter of a formula stands for: an integer, or any number. Others, `k > 0`, stay.
-_OPEN, _SHUT = r"(?:\\text\s*\{\s*)?(?:,\s*)?", r"(?:\s|\})*"
-_IN = r"\s*(?:\\in(?![A-Za-z])|∈)\s*(?:\\(?:mathbb|mathbf|bold|Bbb)\s*)?\{?\s*"
-_KIND = r"(?:arbitrary |real |complex )*(?:constants?|integers?|reals?|real numbers?)"
-_LETTER_IN = (
-    rf"(?:{_OPEN}(?:where|for|with)(?: any| some| all| every| each)?{_SHUT})?"
-    rf"(?:[kmn]{_IN}[Zℤ]|(?![kmn])[a-zA-Z]{_IN}[Rℝ])"
-)
-_WHERE = (
-    rf"{_OPEN}(?:where|with){_SHUT}[a-zA-Z]\s*(?:\\text\s*\{{)?\s*(?:is|are|being) (?:an? |any |some )?{_KIND}"
-    rf"|{_OPEN}for (?:any |some |all |every |each )*(?:{_KIND}|real){_SHUT}\$?[a-zA-Z](?![A-Za-z])"
-)
+_MONTHS = {name[:length].casefold(): i for i, name in enumerate(calendar.month_name) if i for length in (3, 4, 9)}
 _PARTS = {
     "LABEL": r"\((?:[0-9]{1,2}|[a-h]|[A-H]|[ivx]{1,4})\)",
     "GAP": r"(?:\s|\\[ ,;:]|\\q?quad){0,9}",
@@ -245,8 +216,6 @@ _PARTS = {
     "VALUE": r"[-−]?(?:[0-9][0-9./]*|\\[dt]?frac\{[^{}]*\}\{[^{}]*\}|[0-9]*\\sqrt\{[^{}]*\}|\\pi)",
     "REALS": r"(?:\\(?:mathbb|mathbf|bold|Bbb)\s*\{?\s*R\s*\}?|R(?![A-Za-z])|ℝ)",
     "GAPS": r"(?:\s|\\[ ,;:]|~|\\q?quad)",
-    "WHERE": _WHERE,
-    "IN": _LETTER_IN,
 }
 
 

@@ -24,18 +24,7 @@ from outcome_rl.outcomes.canonical.lexer import (
 )
 from outcome_rl.outcomes.canonical.notations import clock_key, word_key
 from outcome_rl.outcomes.canonical.parser import parse_expression
-from outcome_rl.outcomes.canonical.trees import (
-    Call,
-    Constant,
-    Negative,
-    Product,
-    Quotient,
-    Rational,
-    Sum,
-    Tree,
-    names_in,
-    nodes,
-)
+from outcome_rl.outcomes.canonical.trees import Call, Constant, Rational, Tree, call, names_in, nodes
 
 _ABOUT, _ELEMENT = r"\approx", r"\in"
 FLIPPED = {"<": ">", ">": "<", r"\leq": r"\geq", r"\geq": r"\leq", r"\neq": r"\neq"}
@@ -135,7 +124,7 @@ class _Reader:
         if len(sides) > 2:
             raise NotUnderstood("a chain of equations")
         left, right = _without_denominator(*map(self.parse, sides))
-        difference = Sum((left, Negative(right)))
+        difference = call("+", left, call("-", right))
         at = self.evaluator.values(difference)
         if not any(at):
             return self.expression(left)
@@ -172,9 +161,9 @@ class _Reader:
             left, operator, right = right, FLIPPED[operator], left
         match left:
             case Call("abs", (inside,)) if not names_in(right) and operator != r"\neq":
-                sides = self.solve(inside, operator, right), self.solve(inside, FLIPPED[operator], Negative(right))
+                sides = self.solve(inside, operator, right), self.solve(inside, FLIPPED[operator], call("-", right))
                 return (intervals.union if operator in (">", r"\geq") else intervals.intersection)(sides)
-        zero = self.zero(Sum((left, Negative(right))))
+        zero = self.zero(call("+", left, call("-", right)))
         if zero is None or not all(map(is_real, zero)):
             raise NotUnderstood("an inequality that is not linear")
         end, slope = zero
@@ -325,8 +314,9 @@ class _Reader:
 def _without_denominator(left: Tree, right: Tree) -> tuple[Tree, Tree]:
     """Return the sides of `xy = 6` for `y = 6/x`, which has the same solutions."""
     for one, other in ((left, right), (right, left)):
-        if isinstance(one, Quotient) and isinstance(one.top, Rational) and one.top.value and names_in(one.bottom):
-            return Product((other, one.bottom)), one.top
+        match one:
+            case Call("/", (Rational(value) as top, bottom)) if value and names_in(bottom):
+                return call("*", other, bottom), top
     return left, right
 
 

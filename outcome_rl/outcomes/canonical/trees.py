@@ -27,45 +27,8 @@ class Constant:
 
 
 @dataclass(frozen=True, slots=True)
-class Sum:
-    """Terms, one after another."""
-
-    parts: "tuple[Tree, ...]"
-
-
-@dataclass(frozen=True, slots=True)
-class Product:
-    """Factors, one after another."""
-
-    parts: "tuple[Tree, ...]"
-
-
-@dataclass(frozen=True, slots=True)
-class Quotient:
-    """A fraction."""
-
-    top: "Tree"
-    bottom: "Tree"
-
-
-@dataclass(frozen=True, slots=True)
-class Power:
-    """A power or a root."""
-
-    base: "Tree"
-    exponent: "Tree"
-
-
-@dataclass(frozen=True, slots=True)
-class Negative:
-    """A term with a minus."""
-
-    part: "Tree"
-
-
-@dataclass(frozen=True, slots=True)
 class Call:
-    """A known function."""
+    """A known function or an operator with its operands: `+`, `*`, `/`, `^`, or `-` of one."""
 
     name: str
     parts: "tuple[Tree, ...]"
@@ -79,18 +42,15 @@ class Apply:
     parts: "tuple[Tree, ...]"
 
 
-Tree = Rational | Name | Constant | Sum | Product | Quotient | Power | Negative | Call | Apply
+Tree = Rational | Name | Constant | Call | Apply
+
+
+def call(name: str, *parts: Tree) -> Call:
+    return Call(name, parts)
 
 
 def subtrees(tree: Tree) -> tuple[Tree, ...]:
-    match tree:
-        case Sum(parts) | Product(parts) | Call(_, parts) | Apply(_, parts):
-            return parts
-        case Quotient(one, other) | Power(one, other):
-            return one, other
-        case Negative(part):
-            return (part,)
-    return ()
+    return tree.parts if isinstance(tree, Call | Apply) else ()
 
 
 def nodes(tree: Tree) -> Iterator[Tree]:

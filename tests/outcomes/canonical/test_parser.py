@@ -8,20 +8,7 @@ from hypothesis import strategies as st
 
 from outcome_rl.outcomes.canonical.lexer import MAX_TOKENS, NotUnderstood, TooLarge, closing, split, tokenize
 from outcome_rl.outcomes.canonical.parser import MAX_DEPTH, parse_expression
-from outcome_rl.outcomes.canonical.trees import (
-    Apply,
-    Call,
-    Name,
-    Negative,
-    Power,
-    Product,
-    Quotient,
-    Rational,
-    Sum,
-    Tree,
-    names_in,
-    subtrees,
-)
+from outcome_rl.outcomes.canonical.trees import Apply, Call, Name, Rational, Tree, call, names_in, subtrees
 
 ONE, TWO, X, Y = Rational(Fraction(1)), Rational(Fraction(2)), Name("x"), Name("y")
 
@@ -33,22 +20,22 @@ def read(text: str) -> Tree:
 @pytest.mark.parametrize(
     ("text", "tree"),
     [
-        ("1/2x", Product((ONE, Quotient(ONE, TWO), X))),
-        (r"\frac{1}2x", Product((Quotient(ONE, TWO), X))),
-        ("-x^2", Negative(Power(X, TWO))),
-        ("2^-x", Power(TWO, Negative(X))),
-        ("x--y", Sum((X, Negative(Negative(Y))))),
-        (r"\sin2x", Call("sin", (Product((TWO, X)),))),
-        (r"\sin^2x", Power(Call("sin", (X,)), TWO)),
+        ("1/2x", Call("*", (ONE, call("/", ONE, TWO), X))),
+        (r"\frac{1}2x", Call("*", (call("/", ONE, TWO), X))),
+        ("-x^2", call("-", call("^", X, TWO))),
+        ("2^-x", call("^", TWO, call("-", X))),
+        ("x--y", Call("+", (X, call("-", call("-", Y))))),
+        (r"\sin2x", Call("sin", (Call("*", (TWO, X)),))),
+        (r"\sin^2x", call("^", Call("sin", (X,)), TWO)),
         (r"\sin^{-1}x", Call("arcsin", (X,))),
-        (r"\log_2x", Quotient(Call("ln", (X,)), Call("ln", (TWO,)))),
-        (r"\sqrt[x]{2}", Power(TWO, Quotient(ONE, X))),
-        ("|x|y", Product((Call("abs", (X,)), Y))),
-        ("x^2 2", Product((Power(X, TWO), TWO))),
-        ("x_1y", Product((Name("x_1"), Y))),
-        ("x^2_1", Power(Name("x_1"), TWO)),
+        (r"\log_2x", call("/", Call("ln", (X,)), Call("ln", (TWO,)))),
+        (r"\sqrt[x]{2}", call("^", TWO, call("/", ONE, X))),
+        ("|x|y", Call("*", (Call("abs", (X,)), Y))),
+        ("x^2 2", Call("*", (call("^", X, TWO), TWO))),
+        ("x_1y", Call("*", (Name("x_1"), Y))),
+        ("x^2_1", call("^", Name("x_1"), TWO)),
         ("x'", Name("x'")),
-        ("sqrt(x)", Power(X, Quotient(ONE, TWO))),
+        ("sqrt(x)", call("^", X, call("/", ONE, TWO))),
         ("x%", X),
         ("f(x)", Apply("f", (X,))),
         (r"5^\text{th}", Rational(Fraction(5))),
@@ -62,8 +49,8 @@ def test_trees(text: str, tree: Tree) -> None:
 @pytest.mark.parametrize(("sign", "pm"), [(r"\pm", 1), (r"\mp", -1)])
 def test_a_sign_of_two_is_read_as_one_of_them(sign: str, pm: int) -> None:
     tokens = tokenize(f"{sign} x{sign} y")
-    assert parse_expression(tokens, pm) == Sum((X, Y))
-    assert parse_expression(tokens, -pm) == Sum((Negative(X), Negative(Y)))
+    assert parse_expression(tokens, pm) == Call("+", (X, Y))
+    assert parse_expression(tokens, -pm) == Call("+", (call("-", X), call("-", Y)))
     with pytest.raises(NotUnderstood, match="a sign of two"):
         parse_expression(tokens)
 
