@@ -6,7 +6,6 @@ Nothing of `experiments.bandits` is used. Arms are numbered outcome by outcome.
 import itertools
 import math
 from collections.abc import Sequence
-from fractions import Fraction
 from random import Random
 
 
@@ -49,46 +48,6 @@ def run(
         n[o] += 1
         mean[o] += (reward - mean[o]) / n[o]
     return n, first
-
-
-def mean_first_hits(algorithm: int, sizes: Sequence[int], rho: Sequence[Fraction] = ()) -> list[Fraction]:
-    """The exact mean of the draw that first sees each outcome, by recursion over the states of the pool."""
-    return [_mean_until(algorithm, tuple(sizes), tuple(rho), frozenset({o})) for o in range(len(sizes))]
-
-
-def mean_discovery(algorithm: int, sizes: Sequence[int], rho: Sequence[Fraction] = ()) -> Fraction:
-    """The exact mean number of draws until every outcome was seen."""
-    outcomes = range(len(sizes))
-    # E[max] = sum over non-empty sets of (-1)^(size + 1) E[min].
-    return sum(
-        (-1) ** (k + 1) * _mean_until(algorithm, tuple(sizes), tuple(rho), frozenset(chosen))
-        for k in range(1, len(sizes) + 1)
-        for chosen in itertools.combinations(outcomes, k)
-    )
-
-
-def _mean_until(algorithm: int, sizes: tuple[int, ...], rho: tuple[Fraction, ...], targets: frozenset[int]) -> Fraction:
-    """Mean number of draws until one of the targets is seen."""
-
-    def mean(pool: tuple[Fraction, ...], seen: frozenset[int]) -> Fraction:
-        total = sum(pool)
-        hit = sum(pool[o] for o in targets)
-        if algorithm == 1:  # the arm leaves the pool
-            others = [o for o in range(len(sizes)) if o not in targets and pool[o] > 0]
-            following = sum((pool[o] * mean(_changed(pool, o, pool[o] - 1), seen) for o in others), Fraction(0))
-            return 1 + following / total
-        new = [o for o in range(len(sizes)) if o not in targets | seen]
-        # Draws of seen outcomes change nothing: the mean solves  E = 1 + (new part + seen share * E).
-        following = sum(
-            (pool[o] * mean(_changed(pool, o, (1 - rho[o]) * pool[o]), seen | {o}) for o in new), Fraction(0)
-        )
-        return (total + following) / (hit + sum(pool[o] for o in new))
-
-    return mean(tuple(Fraction(size) for size in sizes), frozenset())
-
-
-def _changed(pool: tuple[Fraction, ...], outcome: int, arms: Fraction) -> tuple[Fraction, ...]:
-    return (*pool[:outcome], arms, *pool[outcome + 1 :])
 
 
 def _classes(sizes: Sequence[int]) -> list[set[int]]:

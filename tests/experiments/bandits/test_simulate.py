@@ -7,8 +7,6 @@ from typing import Any
 import bandit_oracle
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from experiments.bandits import (
     BALANCED,
@@ -73,68 +71,6 @@ def test_a_seed_by_itself_takes_the_path_it_takes_among_many(algorithm: Algorith
         np.testing.assert_array_equal(alone.regret[0], together.regret[row])
         np.testing.assert_array_equal(alone.pulls[0], together.pulls[row])
         np.testing.assert_array_equal(discovery_times(INSTANCE, algorithm, [seed])[0], hits[row])
-
-
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_first_hits_are_those_of_the_whole_run(algorithm: Algorithm) -> None:
-    hit_SM = discovery_times(INSTANCE, algorithm, range(50))
-    for step in range(1, hit_SM.max() + 1):
-        seen_SM = simulate(INSTANCE, algorithm, [step], range(50)).pulls > 0
-        # A row whose search has ended sees nothing new, so that both agree at every step.
-        np.testing.assert_array_equal(seen_SM, hit_SM <= step)
-
-
-def test_pseudo_regret_is_the_gaps_of_what_was_pulled() -> None:
-    rounds = [1, 7, 100]
-    result = simulate(INSTANCE, BALANCED, rounds, range(30))
-    np.testing.assert_array_equal(result.rounds, rounds)
-    np.testing.assert_array_equal(result.pulls.sum(axis=1), 100)
-    np.testing.assert_allclose(result.regret[:, -1], result.pulls @ np.array([0.5, 0.3, 0.0]))
-    earlier = simulate(INSTANCE, BALANCED, rounds[:2], range(30))
-    np.testing.assert_array_equal(earlier.regret, result.regret[:, :2])
-
-
-def test_noise_free_rewards_are_what_ucb1_makes_of_them() -> None:
-    """Means 1 and 0 leave the order of the search as the only chance: a plain loop gives the same pulls."""
-    pulls_of_good, count, total = [], [1, 1], [1.0, 0.0]
-    for step in range(3, 201):
-        index = [total[i] / count[i] + (2 * np.log(step) / count[i]) ** 0.5 for i in (0, 1)]
-        chosen = int(index[1] > index[0])
-        count[chosen] += 1
-        total[chosen] += 1.0 - chosen
-        pulls_of_good.append(count[0])
-    for rounds in ([50], [200]):
-        pulls = simulate(Instance((1, 1), (1.0, 0.0)), PARTITION_AWARE, rounds, range(20)).pulls
-        assert set(pulls[:, 0]) == {pulls_of_good[rounds[0] - 3]}
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.lists(st.integers(1, 6), min_size=1, max_size=5), st.floats(0.0, 1.0), st.integers(0, 2**32))
-def test_a_search_sees_each_outcome_once_first(sizes: list[int], rho: float, seed: int) -> None:
-    instance = Instance(sizes=tuple(sizes), means=(0.5,) * len(sizes))
-    hit_M = discovery_times(instance, SoftExclusion(rho), [seed])[0]
-    assert hit_M.min() == 1
-    assert len(set(hit_M.tolist())) == len(sizes)  # one draw sees one outcome
-    without_repeats = discovery_times(instance, SoftExclusion(1.0), [seed])[0]
-    assert sorted(without_repeats.tolist()) == list(range(1, len(sizes) + 1))
-
-
-def test_only_shares_of_arms_count_for_generalisation() -> None:
-    """Not for Algorithm 1, which draws without replacement: of four arms it never draws one twice."""
-    few, many = balanced(arms=4, outcomes=4, gap=0.5), balanced(arms=4000, outcomes=4, gap=0.5)
-    assert discovery_times(few, BALANCED, range(100)).max() == 4
-    assert discovery_times(many, BALANCED, range(100)).max() > 4
-    for algorithm in (PARTITION_AWARE, SoftExclusion(0.7), SoftExclusion((0.0, 1.0, 0.5, 0.5))):
-        np.testing.assert_array_equal(
-            simulate(few, algorithm, [200], range(10)).regret, simulate(many, algorithm, [200], range(10)).regret
-        )
-
-
-def test_order_of_outcomes_does_not_favour_any() -> None:
-    """UCB1's ties are many with coins for rewards; which of two equal outcomes is pulled more must be chance."""
-    pulls = simulate(Instance(sizes=(1, 1), means=(0.5, 0.5)), PARTITION_AWARE, [101], range(2000)).pulls
-    ahead = (pulls[:, 0] > pulls[:, 1]).mean()
-    assert abs(ahead - 0.5) < 5 * (0.25 / 2000) ** 0.5
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""Training of the tabular policy: the library's formulas, the gradient, and what a run may depend on."""
+"""Training of the tabular policy: the library's formulas, and the paper's ideal setting.
+
+The predictions of the grid, which are committed, are made again by all of it: `paper/test_grid.py`.
+"""
 
 import numpy as np
 import pytest
@@ -6,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.mechanism.policy import O, Policy, Rates, read_questions, rule_table, without_sharing
+from experiments.mechanism.policy import O, Rates, read_questions, rule_table, token_entropy, without_sharing
 from experiments.mechanism.training import (
     SIGNALS,
     STILL,
@@ -14,7 +17,6 @@ from experiments.mechanism.training import (
     Method,
     Training,
     bonuses,
-    logit_gradient,
     repeats_in_group,
     reward_advantages,
     train,
@@ -76,36 +78,8 @@ def test_advantages_and_bonuses_are_the_librarys(
     np.testing.assert_allclose(reward_advantages(correct.astype(bool))[0], grpo(given).numpy(), atol=1e-12)
 
 
-def test_the_gradient_by_finite_differences() -> None:
-    rng = np.random.default_rng(0)
-    logits = rng.normal(size=(2, 6, O))
-    contexts = rng.integers(0, 6, (2, 5, 2))
-    operations = [rng.integers(0, O, (2, 5, 3)) for _ in range(2)]
-    weights = rng.normal(size=(2, 5, 3))
-
-    def objective(logits: np.ndarray) -> np.ndarray:
-        log_probabilities = logits - np.log(np.exp(logits).sum(axis=2, keepdims=True))
-        run = np.arange(2)[:, None, None]
-        chosen = sum(log_probabilities[run, contexts[:, :, i, None], operations[i]] for i in (0, 1))
-        return (weights * chosen).mean(axis=(1, 2))
-
-    probabilities = np.exp(logits) / np.exp(logits).sum(axis=2, keepdims=True)
-    found = logit_gradient(probabilities, contexts, operations, weights)
-    for context in range(6):
-        for operation in range(O):
-            shift = np.zeros_like(logits)
-            shift[:, context, operation] = 1e-5
-            expected = (objective(logits + shift) - objective(logits - shift)) / 2e-5
-            np.testing.assert_allclose(found[:, context, operation], expected, atol=1e-8)
-
-
-def test_a_run_alone_is_the_run_among_many() -> None:
-    together = run([(method, seed) for method in METHODS for seed in (0, 5)])
-    for i, (method, seed) in enumerate((method, seed) for method in METHODS for seed in (0, 5)):
-        alone = run([(method, seed)])
-        np.testing.assert_allclose(alone.test[:, 0], together.test[:, i], rtol=1e-9)
-        np.testing.assert_array_equal(alone.questions_answers[0], together.questions_answers[i])
-        np.testing.assert_array_equal(alone.questions_solved[0], together.questions_solved[i])
+def test_entropy_of_a_uniform_row() -> None:
+    assert token_entropy(np.full((1, 1, O), 1 / O))[0, 0] == pytest.approx(np.log(O) / 13)
 
 
 def test_the_base_policy_stays_and_the_others_learn() -> None:
@@ -116,16 +90,6 @@ def test_the_base_policy_stays_and_the_others_learn() -> None:
     np.testing.assert_allclose(seen.solved[:, -1], seen.questions_solved.mean(axis=1))
     np.testing.assert_allclose(seen.answers[:, -1], seen.questions_answers.mean(axis=1))
     assert (seen.questions_answers <= 20 // 3 * 4 + 8).all()
-
-
-def test_base_sampling_finds_what_its_chances_say() -> None:
-    seen = run([(Method(STILL), seed) for seed in range(60)], steps=3)
-    chances = Policy(TABLE, [STILL]).probabilities()
-    from experiments.mechanism.policy import success
-
-    expected = 1 - (1 - success(chances, QUESTIONS)[0]) ** 4  # three steps of 16 are one epoch of 4 samples
-    assert seen.solved.shape == (60, 1)  # the steps 10 and 20 are never reached
-    assert seen.questions_solved.mean() == pytest.approx(expected.mean(), abs=0.03)
 
 
 def test_without_sharing_an_unsolved_question_never_changes() -> None:
