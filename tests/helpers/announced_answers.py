@@ -135,6 +135,21 @@ def described(draw: st.DrawFn) -> Case:
     return f"{draw(st.sampled_from(WORK))}{lead}{clause.replace('@', value)} {noun}{qualifier}{end}", value
 
 
+@st.composite
+def concluded(draw: st.DrawFn) -> Case:
+    """A conclusion in such a clause, without an announcement."""
+    lead, clause, noun, qualifier, value = (
+        draw(st.sampled_from(part))
+        for part in (("So ", "Therefore, ", "Thus "), CLAUSES[:-2], NOUNS, QUALIFIERS, COUNTS)
+    )
+    return f"{draw(st.sampled_from(WORK))}{lead}{clause.replace('@', value)} {noun}{qualifier}.", value
+
+
+dates = _forms(
+    ("07/24/1997", "1997-07-24"),
+    "The date 10 days ago was @.", "So the date 24 hours later would be @.", "The date one week after 07/17/1997 is @.",
+    before=WORK,
+)  # fmt: skip
 worded_answers = _table("words", ("Yes", "No", "Friday", "False", "green", "Evelyn"), WORK)
 with_tags = _table("tags behind", ("18", "D", "$x+1$"), WORK)
 chosen = _table("choices and values", CHOICES, ["Oxygen has eight protons.\n"])
@@ -186,6 +201,8 @@ last_choices = _forms(
 )  # fmt: skip
 CLASSES: dict[str, st.SearchStrategy[Case]] = {
     "described numbers": described(),
+    "concluded numbers": concluded(),
+    "dates": dates,
     "words": worded_answers,
     "tags behind": with_tags,
     "choices and values": chosen,

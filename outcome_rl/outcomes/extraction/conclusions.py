@@ -4,7 +4,7 @@ import re
 
 from outcome_rl.outcomes.extraction.announcements import CONCLUSION
 from outcome_rl.outcomes.extraction.answer import DIGIT, answer_at, bare, sentence_ends
-from outcome_rl.outcomes.extraction.statement import BULLET, DENIED, UNSETTLED, changed_behind, head, quantity_of, said
+from outcome_rl.outcomes.extraction.statement import BULLET, quantity_of, said
 from outcome_rl.outcomes.outcome import Outcome
 
 # A line that computes a quantity, `= 105 pounds`, and is not cut off.
@@ -16,15 +16,16 @@ _COMPUTES = re.compile(
 _CLAUSE = re.compile(r"\s*+[A-Z$](?=[^\n]{0,200}[a-z]{2} )")
 # Denied, planned, or cut off in a decimal.
 _DENIES = re.compile(r"n't\b|not\b|\b[Ww]e (?:need|want|must|should|have to)\b|\.\.\Z|[=*][^\n]{0,99}[0-9]\.\Z")
-_LINKED = re.compile(r"(?:\b(?:is|are|was|were|be|to)|=)\s{0,3}[^\s]?\Z")  # before a number that ends its sentence
-_PLAIN = re.compile(r"[$€£]?[-−]?[0-9][0-9,./]{0,30}%?(?: ?[A-Za-z/²³ ]{1,30})?")
+# Before a number that ends its sentence; else it is a name, `of degree 3`.
+_LINKED = re.compile(r"(?:\b(?:is|are|was|were|be|to)|=)\s{0,3}[^\s]?\Z|[$€£]\Z")
+_PLAIN = re.compile(r"[$€£]?[-−]?[0-9][0-9,./-]{0,30}%?(?: ?[A-Za-z/²³ ]{1,30})?")
 _MAX_CONCLUSION = 300
 _CLOSES = re.compile(r"(?<=[.!?。])[\"'”’»](?:\s{0,4}[}`]){0,4}\Z|(?<=[.!?。])(?:\s{0,4}[}`]){1,4}\Z")
 _STOP = re.compile(r"[.!。！।۔$)*]|.\s*[*_]")  # emphasis closes a sentence, too
 
 
 def conclusion(text: str, seen: str, of_reasoning: bool = False) -> Outcome | None:
-    """Read a last sentence that draws a conclusion or states a value: the first quantities behind its last verb.
+    """Read the quantity of a last sentence that draws a conclusion, states a value, or computes one.
 
     A line without a full stop was cut off, and has none. A last line that only calls out says nothing of the answer.
 
@@ -36,37 +37,26 @@ def conclusion(text: str, seen: str, of_reasoning: bool = False) -> Outcome | No
     starts, end = _last_line(seen)
     if not 0 < end - starts[-1] <= _MAX_CONCLUSION:
         return None
-    is_complete = of_reasoning or _STOP.match(text, end - 1) or _COMPUTES.fullmatch(seen, starts[-1], end)
-    if not is_complete:
+    computes = _COMPUTES.fullmatch(seen, starts[-1], end)
+    if not (of_reasoning or computes or _STOP.match(text, end - 1)):
         return None
-    start = next((at for at in reversed(starts) if CONCLUSION.match(seen, at, end)), None)
-    is_drawn = start is not None
-    if start is None:
-        mark = BULLET.match(seen, starts[-1], end)
-        start = mark.end() if mark else starts[-1]
-        states = of_reasoning or _states(seen, start, end)
-        if not states:
-            return None
-    span = head(seen, start, end)
-    if span and DENIED.search(seen, start, span[0]):
+    lead = next(filter(None, (CONCLUSION.match(seen, at, end) for at in reversed(starts))), None)
+    mark = lead or BULLET.match(seen, starts[-1], end)
+    start = mark.end() if mark else starts[-1]
+    if not (of_reasoning or computes or lead or _is_clause(seen, start, end)):
         return None
-    if span and not is_drawn and UNSETTLED.search(seen, start, span[0]):
-        return None
-    if span and not is_drawn and changed_behind(seen, span[1], end):
-        return None
-    return span and answer_at(seen, *span, "conclusion")
+    found = quantity_of(seen, start, end)
+    return found and answer_at(seen, *found[:2], "conclusion")
 
 
-def _states(seen: str, start: int, end: int) -> bool:
-    """Whether a sentence is a clause with one number, and complete; or a line that computes one."""
-    if _COMPUTES.fullmatch(seen, start, end):
-        return True
+def _is_clause(seen: str, start: int, end: int) -> bool:
+    """Whether a sentence is a complete clause that states one plain number."""
     if _DENIES.search(seen, start, end) or seen[end - 1] not in ".!。" or not _CLAUSE.match(seen, start, end):
         return False
-    span = quantity_of(seen, start, end)
-    if span is None or span[1] >= end or _PLAIN.fullmatch(seen, *span) is None:
+    found = quantity_of(seen, start, end)
+    if found is None or _PLAIN.fullmatch(seen, found[0], found[2]) is None:
         return False
-    return span[1] < end - 1 or _LINKED.search(seen, max(start, span[0] - 9), span[0] + 1) is not None
+    return found[2] < end - 1 or _LINKED.search(seen, max(start, found[0] - 9), found[0] + 1) is not None
 
 
 # A later sentence that takes an answer back: `Wait, I made a mistake. The correct value is 15.`

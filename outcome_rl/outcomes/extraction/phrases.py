@@ -115,13 +115,14 @@ def tag(text: str) -> Outcome | None:
     return answer_at(text, start + len(close[0]) - 1, close.start(), "tag") if close and start >= 0 else None
 
 
-# GSM8K's mark, anywhere; `#### Step 1` is a Markdown heading. What follows begins with a number, names it, `x = 18`,
-# or is a choice.
+# GSM8K's mark, in a sentence or at the end of a line; `#### Step 1` is a Markdown heading. What follows begins with a
+# number, names it, `x = 18`, or is a choice.
+_NOUNS = r"((?:[ \t]{1,9}\(?[a-z]{1,30}\)?){0,8})"
 _HASH = re.compile(
-    r"(?:####|^#(?= [-−]?[0-9.,]{1,40}\Z))[ \t]*+(?:[^=\n#A-Za-z]{1,60}=[ \t]{0,9})?"
+    rf"(?<=[^\s#] )####[ \t]++([-−$€£]{{0,2}}[0-9][^\s#]{{0,60}}){_NOUNS}"
+    r"|(?:####|^#(?= [-−]?[0-9.,]{1,40}\Z))[ \t]*+(?:[^=\n#A-Za-z]{1,60}=[ \t]{0,9})?"
     r"((?:[^\s#]{0,60}[0-9][^\s#]{0,60}|[^=\n#:]{1,60}=[ \t]{0,9}[-−]?[0-9][0-9.,/]{0,40})(?: [0-9]{1,9}/[0-9]{1,9})?"
-    r"|\(?[A-J]\)?)"
-    r"((?:[ \t]{1,9}\(?[a-z]{1,30}\)?){0,8})[.!]?[ \t`]{0,40}(?:$|(?=####))",
+    rf"|\(?[A-J]\)?){_NOUNS}[.!]?[ \t`]{{0,40}}(?:$|(?=####))",
     re.MULTILINE,
 )
 
@@ -129,9 +130,12 @@ _HASH = re.compile(
 def hash_mark(text: str) -> Outcome | None:
     """Find the last mark `#### 42` (GSM8K), or a last line `# 42`."""
     last = last_match(_HASH, text) if "# " in text or "####" in text else None
-    return last and answer_at(
-        text, last.start(1), last.end(2 if changed_behind(text, last.end(1), last.end(2)) else 1), "hash"
-    )
+    if last is None:
+        return None
+    value = 1 if last[1] else 3
+    is_changed = changed_behind(text, *last.span(value + 1))
+    answer = said(text, last.start(value)) if is_changed else answer_at(text, *last.span(value), "hash")
+    return answer and answer._replace(source="hash")
 
 
 _OPTION = r"(?:[(\[][A-J][)\]]|[A-J][.:)])[ \t]++(?!(?:is|are|was|were|we|let)\b|[^\n]{0,300}\b[A-J][).:])[^\n]{1,300}"

@@ -121,7 +121,8 @@ def _refined(text: str, seen: str, stated: Outcome | None) -> Outcome | None:
     ):
         return stated
     last = conclusion(text, seen)
-    return last if last and last.start > stated.end and DIGIT.search(last.text) else stated
+    is_later = last and ("\n" in seen[stated.end : last.start] or (last.start > stated.end and not bare(stated.text)))
+    return last if last and is_later and DIGIT.search(last.text) else stated
 
 
 _HEADS = re.compile(r"[Aa][Nn][Ss][Ww][Ee][Rr]\s{0,3}:\s{0,9}\n[^\n]{0,120}\Z")

@@ -13,10 +13,13 @@ from outcome_rl.outcomes.canonical.choices import label_of_choice
 from outcome_rl.outcomes.canonical.latex import UNIT_WORDS
 from outcome_rl.outcomes.canonical.units import readings_of
 from outcome_rl.outcomes.extraction import announcements as words
-from outcome_rl.outcomes.extraction.answer import DIGIT, FORMULA, NAME, answer_at, sentence_ends
+from outcome_rl.outcomes.extraction.answer import FORMULA, NAME, answer_at, sentence_ends
 from outcome_rl.outcomes.outcome import Outcome
 
-VERB = r"\b(?:is|are|equals?|es|son|est|sont|é|são|ist|sind)\b|[=是为多少]|等于"
+VERB = (
+    r"\b(?:is|are|equals?|es|son|est|sont|é|são|ist|sind|(?:was|were|be)(?= [$€£\\(-]{0,2}[0-9]))\b"
+    r"|[=是为多少]|等于"
+)
 _TERM = (
     r"(?:[0-9](?:[0-9,]*[0-9])?(?:\.[0-9]+|:[0-9]+(?: ?[AaPp]\.?[Mm]\b)?)?(?: [0-9]+/[0-9]+|/[0-9]+)?"
     r"|(?<= )[inkx√π](?![A-Za-z]))(?:[inkxyπ√][0-9]*(?![A-Za-z]))?(?:\^\{?[-−]?[0-9A-Za-z]+\}?|[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)?"
@@ -61,14 +64,14 @@ _FRACTIONS = (
 )
 # Words right behind a number that change it, compare it, or go on with it.
 _CHANGED = re.compile(
-    rf"(?i)[\s-]{{0,3}}(?:[!^]|(?:dozens?|hundreds?|score|lakhs?|crores?|grand|(?:thousand|[mbtr]+illion)s?"
+    rf"(?i)[\s-]{{0,3}}(?:!(?=\S)|\^|(?:dozens?|hundreds?|score|lakhs?|crores?|grand|(?:thousand|[mbtr]+illion)s?"
     rf"|{_FRACTIONS}"
     r"|squared|cubed|factorial|choose|mod|base|plus|minus|(?:over|by|to|x)(?= ?[-−(]?[$\\]?[0-9a-z](?![a-z]))"
     r"|times(?=\s+(?:as|more|less|the|[a-z]{1,20}er)\b)|fold|(?:out )?of (?:the )?[0-9$]|in [0-9]{1,6}(?! ?[a-z])"
     r"|for every|pairs?|couples?|and a half|(?:more|less|fewer|greater|older|younger|higher|lower) than(?! (?:an?"
     r"|the|his|her|its|their|our) |\s(?!half|twice|double|triple)[A-Za-z]{3,20})"
     r"|upwards?"
-    r"|[ap]\.?m|o'clock|b\.?c|a\.?d|b?\.?c\.?e)\b)"
+    r"|[ap]\.?m|o'clock|b\.?c|a\.?d|b?\.?c\.?e|(?:is|are|was|has|can|could|do|does|did)(?: not| no|n't))\b(?!-))"
 )
 _OR_MORE = re.compile(r"(?i)\b(?:or|and) (?:more|less|fewer|so|up|over|above|below|under|a half)\b")
 # Words by which the number behind them is a part of something, or of a name: `multiples of 6`, `Player 1`.
@@ -89,7 +92,9 @@ _FUNCTION = re.compile(
 )
 _WORDS = re.compile(r"(?<![A-Za-z\\])[^\W\d_]{2,}")
 _UNIT = re.compile(rf"\s?(?:{UNIT_WORDS})(?![A-Za-z])(?:\^?[23²³])?")
-_WORDS_BEHIND = re.compile(r"(?:\s?[^\s,;:()（）]{1,20}(?: (?!in\b)[^\s,;:()（）]{1,20}){0,3})?")
+_WORDS_BEHIND = re.compile(
+    r"(?:\s?(?!(?:in|as|has|us)\b \w)[^\s,;:()（）]{1,20}(?: (?!in\b)[^\s,;:()（）]{1,20}){0,3})?"
+)
 _LABELLED = re.compile(NAME)
 
 # Formulas that are one answer, up to the end of the sentence: `$x = 1$ and $y = 2$.`
@@ -153,8 +158,8 @@ def said(text: str, start: int, is_english: bool = True) -> Outcome | None:
     if label := label_of_choice(text[start : min(end, start + _MAX_STATEMENT)]):
         return answer_at(text, start + label[0], start + label[1], "phrase")
     is_read = is_english or _CLAUSE.match(text, start, end)
-    if is_read and _WORDS.search(text, start, end) and (span := quantity_of(text, start, end)):
-        return answer_at(text, *span, "phrase")
+    if is_read and _WORDS.search(text, start, end) and (quantity := quantity_of(text, start, end)):
+        return answer_at(text, quantity[0], quantity[2], "phrase")
     if closing := words.CLOSING.search(text, max(start, end - 20), end):
         end = closing.start()
     return answer_at(text, start, _balanced(text, start, end), "phrase")
@@ -170,23 +175,27 @@ def _balanced(text: str, start: int, end: int) -> int:
     return end
 
 
-def quantity_of(text: str, start: int, end: int) -> tuple[int, int] | None:
-    """Return the one head quantity of a statement, with a known unit; None if it has several, or words change it."""
+def quantity_of(text: str, start: int, end: int) -> tuple[int, int, int] | None:
+    """Return where the one head quantity of a statement begins and ends, without and with a known unit.
+
+    None if it has several, or if words change it.
+    """
     end = min(end, start + _MAX_STATEMENT)
     if adjunct := _BEFORE.match(text, start, end):
         start = adjunct.end()
-    if (span := head(text, start, end, is_statement=True)) is None or not DIGIT.search(text, *span):
+    if (span := head(text, start, end)) is None:
         return None
+    is_money = text[span[0]] in "$€£" and text[span[1] - 1] != "$"
     before = text[start : span[0]]
     verb = deque(_VERB.finditer(before), maxlen=1)
     near = before[verb[0].end() :] if verb else before
-    is_part = _PART_OF.search(before) and not _MEASURE.search(before)
-    if _PLANS.search(before) or UNSETTLED.search(near) or is_part or _FUNCTION.search(before):
+    is_part = not is_money and _PART_OF.search(before) and not _MEASURE.search(before)
+    if _PLANS.search(before) or UNSETTLED.search(near) or is_part or _FUNCTION.search(near):
         return None
     stop = _end_of_unit(text, span[1], end)
-    if changed_behind(text, stop, end) or not (stop == end or text[stop] in " ,;.)(（：:—–" or text[stop] >= "\u3040"):
+    if changed_behind(text, stop, end) or not (stop == end or text[stop] in " ,;.!)(（：:—–" or text[stop] >= "\u3040"):
         return None
-    return start if _LABELLED.fullmatch(before) else span[0], stop
+    return start if _LABELLED.fullmatch(before) else span[0], span[1], stop
 
 
 def _end_of_unit(text: str, at: int, end: int) -> int:
@@ -203,15 +212,12 @@ def _end_of_unit(text: str, at: int, end: int) -> int:
 
 
 def changed_behind(text: str, start: int, end: int) -> bool:
-    """Whether words behind a number change it: `million`, `squared`, `apples or more`."""
+    """Whether words behind a number change or deny it: `million`, `squared`, `apples or more`, `is not prime`."""
     return bool(_CHANGED.match(text, start, end) or _OR_MORE.search(text, start, end))
 
 
-def head(text: str, start: int, end: int, is_statement: bool = False) -> tuple[int, int] | None:
-    """Return the first quantity behind the last verb of a sentence, or its only one; none of a list.
-
-    Of a statement that is announced, quantities that a preposition ties to another are passed over.
-    """
+def head(text: str, start: int, end: int) -> tuple[int, int] | None:
+    """Return the one quantity behind the last verb of a statement, or in all of it, that nothing ties to another."""
     quantities, behind, verb = list[tuple[int, int]](), -1, start
     for found in _QUANTITY_OR_VERB.finditer(text, start, end):
         if found[1]:
@@ -223,9 +229,7 @@ def head(text: str, start: int, end: int, is_statement: bool = False) -> tuple[i
         if any(_LISTED.fullmatch(text, one[1], other[0]) for one, other in beside):
             return None
         start, quantities = verb, quantities[behind:]
-        if not is_statement:
-            return quantities[0]
-    if len(quantities) > 1 and is_statement:
+    if len(quantities) > 1:
         quantities = _heads(text, start, quantities)
     return quantities[0] if len(quantities) == 1 else None
 

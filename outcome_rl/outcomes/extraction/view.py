@@ -24,10 +24,10 @@ _EMPHASIS = re.compile(
     r"\*(?<![0-9A-Za-z)\]}\\^_*]\*)\**+(?=\S)|\*(?<=[^\s*^_\\]\*)\**+(?![0-9A-Za-z(\\{])"
     r"|_(?<![0-9A-Za-z)\]}\\_]_)_*+(?=[^\W_])|_(?<=[0-9A-Za-z.:!?]_)_*+(?![\w({\\])"
     r"|(?<![=\s])==(?=[\s.!,;]|\Z)|(?<![=\S])==(?=[^\s=])|\\n(?![A-Za-z])"  # a mark, and the end of a line in a string
-    r"|```(?:(?:json|text|plaintext|latex|tex|math)\b)?(?![A-Za-z])|`(?<!``)`?(?!`)"
+    r"|\"\"\"|```(?:(?:json|text|plaintext|latex|tex|math)\b)?(?![A-Za-z])|`(?<!``)`?(?!`)"
 )
 
-_SIGNS = ("*", "_", "`", "==", r"\n")
+_SIGNS = ("*", "_", "`", "==", r"\n", '"""')
 
 
 def view(text: str) -> str:
