@@ -88,7 +88,9 @@ def check_tensor(
 
 
 def check_shape_of(name: str, value: Tensor, other_name: str, other: Tensor) -> Tensor:
-    """Return `value` if it has the shape of another argument."""
+    """Return `value` if it is a tensor of the shape of another argument."""
+    if not isinstance(value, Tensor):  # of a user's function
+        raise TypeError(f"{name} must be a torch.Tensor; got {type(value).__name__}")
     if value.shape != other.shape:
         raise ValueError(f"{name} must have the shape of {other_name}, {shape_text(other)}; got {shape_text(value)}")
     return value

@@ -155,7 +155,10 @@ def test_own_bonus_of_another_shape_or_that_fails_counts_nothing() -> None:
     def failing(groups: Groups) -> torch.Tensor:
         raise ZeroDivisionError
 
+    register_bonus("nothing")(lambda groups: None)
     counts = OutcomeCounts()
+    with pytest.raises(TypeError, match=r"'nothing'.*; got NoneType"):
+        group_advantages(*ARGUMENTS, counts, bonus="nothing")
     with pytest.raises(ValueError, match=r"'column'.* shape of outcome_keys, \(1, 3\); got \(1, 1\)"):
         group_advantages(*ARGUMENTS, counts, bonus="ucb+column")
     with pytest.raises(ZeroDivisionError):
