@@ -73,7 +73,8 @@ def _devices() -> list[str]:
     from outcome_rl_kernels.dtypes import bfloat16_products
 
     threads = f"{usable_cores()} cores usable, torch uses {torch.get_num_threads()} threads"
-    devices = [f"cpu: {_cpu_name()}, {threads}; {bfloat16_products('cpu').reason}{_instruction_sets()}"]
+    name, instructions = _processor()
+    devices = [f"cpu: {name}, {threads}; {bfloat16_products('cpu').reason}{instructions}"]
     for index in range(torch.cuda.device_count()):
         gpu = torch.cuda.get_device_properties(index)
         devices.append(
@@ -83,21 +84,16 @@ def _devices() -> list[str]:
     return devices
 
 
-def _instruction_sets() -> str:
-    """Name those that matrix products use: processors of one model name differ in them, as does a virtual machine."""
-    cpuinfo = Path("/proc/cpuinfo")
-    flags = (
-        cpuinfo.read_text(errors="replace").partition("flags")[2].partition("\n")[0].split() if cpuinfo.exists() else []
-    )
+def _processor() -> tuple[str, str]:
+    """Return the processor's name, and the instruction sets that matrix products use.
+
+    Processors of one name differ in them, as does a virtual machine.
+    """
+    cpuinfo = Path("/proc/cpuinfo")  # platform.processor() is empty on most Linux systems
+    lines = cpuinfo.read_text(errors="replace").splitlines() if cpuinfo.exists() else []
+    facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    flags = facts.get("flags", "").split()
     known = [flag for flag in ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16") if flag in flags]
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA")
-    return f"; {', '.join(known)}{f' up to {limit}' if limit else ''}" if known else ""
-
-
-def _cpu_name() -> str:
-    cpuinfo = Path("/proc/cpuinfo")  # platform.processor() is empty on most Linux systems.
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text(errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    shown = f"; {', '.join(known)}{f' up to {limit}' if limit else ''}" if known else ""
+    return facts.get("model name") or platform.processor() or platform.machine(), shown

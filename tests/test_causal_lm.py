@@ -129,7 +129,7 @@ class Changed(nn.Module):
     ids=["shifted", "clipped", "negated", "relu", "cut"],
 )
 def test_other_changes_of_the_logits_are_refused(change: Any) -> None:
-    with pytest.raises(ValueError, match=r"changes its logits after the lm_head by more than .*policy_loss"):
+    with pytest.raises(ValueError, match=r"lm_head .*policy_loss"):
         read_head(Changed(tiny("llama"), change))
 
 
@@ -146,7 +146,7 @@ def test_a_model_whose_state_passes_through_padding_is_not_sampled_from_another_
     torch.manual_seed(0)
     sizes = {"vocab_size": 80, "hidden_size": 16, "attention_hidden_size": 16, "num_hidden_layers": 2}
     model = RwkvForCausalLM(RwkvConfig(**sizes)).eval()
-    with pytest.raises(ValueError, match=r"RwkvForCausalLM does not continue prompts of different lengths by .* vLLM"):
+    with pytest.raises(ValueError, match=r"RwkvForCausalLM .* vLLM"):
         sample(model, tokenizer, [[5, 6, 7], [8]], max_new_tokens=2)
     ids = torch.tensor([[5, 6, 7, 8, 9], [0, 0, 4, 3, 0]])
     mask = torch.tensor([[1, 1, 1, 1, 1], [0, 0, 1, 1, 0]])
@@ -158,7 +158,7 @@ def test_a_model_whose_state_passes_through_padding_is_not_sampled_from_another_
 
 def test_tokens_that_the_model_lacks_are_refused(tokenizer: Any) -> None:
     model = tiny("llama")
-    with pytest.raises(ValueError, match="the tokenizer has the token 80, but the model's embedding has 80 rows"):
+    with pytest.raises(ValueError, match=r"token 80, .* 80 rows"):
         sample(model, tokenizer, [[5], [80]], max_new_tokens=2)
 
 

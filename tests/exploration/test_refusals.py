@@ -70,7 +70,7 @@ def fails(response: str, example: Mapping[str, Any]) -> Any:
 def test_a_function_that_worked_once_may_fail_on_a_whole_batch() -> None:
     explorer = Explorer(outcome=fails, bonus="ucb")
     before = state(explorer)
-    with pytest.raises(ValueError, match=r"failed on all 2 responses of its first batch.*LookupError: no such column"):
+    with pytest.raises(ValueError, match=r"on all 2 .*LookupError"):
         explorer.score(["q", "q"], ["a", "b"], rewards=[1.0, 0.0], correct=[True, False])
     assert state(explorer) == before
     explorer.score(["q", "q"], ["a", "fine"], rewards=[1.0, 0.0], correct=[True, False])
