@@ -15,7 +15,6 @@ from verl_runs import EXPLORE, QUESTIONS, Queue, put_group, together, verl_confi
 
 from outcome_rl import Explorer
 from outcome_rl.grpo.config.load import load_config
-from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.parts import open_parts
 from outcome_rl.grpo.plan import plan
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint
@@ -24,57 +23,14 @@ from outcome_rl.grpo.types import Rollout
 from outcome_rl.toy import policy_dir
 
 
-def driver_config(folder: Path, exploration: Path, rows: Sequence[dict[str, Any]]) -> TrainConfig:
-    """One step of `outcome-rl train` on some questions, four responses to each of them."""
-    folder.mkdir(exist_ok=True)
-    (folder / "problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return load_config(
-        "toy",
-        [
-            f"data.train_files={folder / 'problems.jsonl'}",
-            "data.val_files=[]",
-            "data.test_files=[]",
-            f"data.train_batch_size={len(rows)}",
-            "rollout.n=4",
-            "trainer.total_training_steps=1",
-            f"trainer.initial_exploration={exploration}",
-            f"trainer.default_local_dir={folder}",
-            "trainer.experiment_name=run",
-        ],
-    )
-
-
-def drive(config: TrainConfig) -> Path:
-    """Train to the end; return the exploration folder of the last checkpoint."""
-    train(config)
-    return latest_checkpoint(config.run_dir / "checkpoints") / "exploration"
-
-
-def continued_by_driver(config: TrainConfig, before: Explorer) -> tuple[Path, Explorer]:
-    """Check that the trainer begins with the state of another stack; train, and return the new state and its folder."""
-    parts = open_parts(plan(config))
-    assert_equal(parts.explorer, before)
-    parts.close()
-    folder = drive(config)
-    return folder, Explorer.load(folder)
-
-
-def put(source: Path, target: Path) -> None:
-    shutil.rmtree(target)
-    shutil.copytree(source, target)
-
-
 def assert_equal(one: Explorer, other: Explorer) -> None:
     assert all(map(torch.equal, one.counts.items(), other.counts.items()))
     assert one.solved == other.solved
     assert [one.seen(i) for i in one.solved] == [other.seen(i) for i in one.solved]
 
 
-def num_responses(explorer: Explorer) -> int:
-    return int(explorer.counts.items().counts.sum())
-
-
 def test_counts_move_from_verl_to_the_driver_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One step of `outcome-rl train`, four responses to each of two questions, from verl's state and back into it."""
     queue, settings = Queue().install(monkeypatch), (EXPLORE + "bonus=ucb", EXPLORE + "id_key=extra_info.index")
     verl = verl_runs.make_trainer(verl_config(tmp_path / "verl", *settings))
     groups = put_group(queue, verl, "a", "q1", ["27", "5"]), put_group(queue, verl, "b", "q2", ["3", "1"])
@@ -92,13 +48,34 @@ def test_counts_move_from_verl_to_the_driver_and_back(tmp_path: Path, monkeypatc
         }
         for index, (prompt, gold) in QUESTIONS.items()
     ]
-    config = driver_config(tmp_path / "driver", of_verl, rows)
-    of_driver, moved = continued_by_driver(config, verl._outcome_explorer)
-    assert num_responses(moved) == 4 + len(rows) * 4
+    once = ["trainer.total_training_steps=1", f"trainer.initial_exploration={of_verl}"]
+    config = load_config("toy", [*run_of(tmp_path, rows), *once])
+    parts = open_parts(plan(config))
+    assert_equal(parts.explorer, verl._outcome_explorer)
+    parts.close()
+    train(config)
+    of_driver = latest_checkpoint(config.run_dir / "checkpoints") / "exploration"
+    moved = Explorer.load(of_driver)
+    assert moved.counts.total() == 4 + len(rows) * 4
     assert moved.id_source == "extra_info.index with the data source"
 
-    put(of_driver, of_verl)
+    shutil.rmtree(of_verl)
+    shutil.copytree(of_driver, of_verl)
     assert_equal(verl_runs.make_trainer(verl_config(tmp_path / "verl", *settings))._outcome_explorer, moved)
+
+
+def run_of(folder: Path, rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Settings of `outcome-rl train` on these rows alone, two questions a step and four responses to each."""
+    (folder / "problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return [
+        f"data.train_files={folder / 'problems.jsonl'}",
+        "data.val_files=[]",
+        "data.test_files=[]",
+        "data.train_batch_size=2",
+        "rollout.n=4",
+        f"trainer.default_local_dir={folder}",
+        "trainer.experiment_name=run",
+    ]
 
 
 def test_the_same_responses_give_the_same_history_in_every_stack(
@@ -107,15 +84,8 @@ def test_the_same_responses_give_the_same_history_in_every_stack(
     """Two steps in TRL, verl and the trainer: advantages, counts, samples, correct samples and answers."""
     settings = ["adv_estimator=beta_bernoulli", "bonus=ucb", "coef=0.1", "answer_mask_mode=none", "gate=[4,0.2,0.9]"]
     rows = [{"id": index, "prompt": prompt, "answer": gold} for index, (prompt, gold) in QUESTIONS.items()]
-    (tmp_path / "problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    files = [f"data.train_files={tmp_path / 'problems.jsonl'}", "data.val_files=[]", "data.test_files=[]"]
-    run = [
-        "data.train_batch_size=2",
-        "rollout.n=4",
-        f"trainer.default_local_dir={tmp_path}",
-        "trainer.experiment_name=run",
-    ]
-    parts = open_parts(plan(load_config("toy", [*files, *run, *(f"exploration.{setting}" for setting in settings)])))
+    run = run_of(tmp_path, rows)
+    parts = open_parts(plan(load_config("toy", [*run, *(f"exploration.{setting}" for setting in settings)])))
 
     queue = Queue().install(monkeypatch)
     settings.append("id_key=extra_info.index")

@@ -173,7 +173,7 @@ def test_golds_are_not_read_where_a_reward_decides(make: Make) -> None:
 
 
 def test_without_ids_questions_about_images_are_told_apart_by_their_rows() -> None:
-    columns = Columns(None, "answer", "the hash of the row", "images")
+    columns = Columns(None, "answer", "the hash of the row", more_than_prompt=True)
     red, blue = (Image.new("RGB", (2, 2), colour) for colour in ("red", "blue"))
     rows = [{"prompt": "How many?", "images": [image], "answer": "3"} for image in (red, blue, red.copy())]
     first, second, third = map(columns.id, rows)

@@ -1,4 +1,4 @@
-"""Divergences of TRL's distillation trainer and of Liger, and ours in their place."""
+"""Divergences of TRL's distillation trainer, and ours in their place."""
 
 import inspect
 from pathlib import Path
@@ -12,7 +12,6 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from trl.trainer import distillation_trainer
 from trl_runs import Gradients, questions, tokenizer
 
-from outcome_rl import linear_divergence
 from outcome_rl.integrations.trl.fused_head import chunked_divergence_loss, use_fused_head
 
 TRLS = distillation_trainer._chunked_divergence_loss
@@ -101,27 +100,3 @@ def test_trls_trainer_distils_the_same_with_it(policy: Path, tmp_path: Path, mon
         assert one == pytest.approx(other, rel=1e-4)
     for one, other in zip(found[1][2], found[0][2], strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-6)
-
-
-@pytest.mark.parametrize(("beta", "kind"), [(0.0, "forward_kl"), (0.3, "jsd"), (1.0, "reverse_kl")])
-def test_values_and_gradients_are_ligers(beta: float, kind: str) -> None:
-    from liger_kernel.chunked_loss import LigerFusedLinearJSDLoss
-
-    heads, _ = operands(torch.float32)
-    states, teacher_states = heads[0].flatten(0, 1), heads[1].flatten(0, 1)
-    labels = torch.zeros(B * T, dtype=torch.int64)
-    labels[::3] = -100
-    liger = LigerFusedLinearJSDLoss(weight_hard_loss=0.0, weight_soft_loss=1.0, beta=beta, compiled=False)
-    found = []
-    for ours in (True, False):
-        leaves = [states.clone().requires_grad_(), heads[2].clone().requires_grad_()]
-        if ours:
-            options: dict[str, Any] = {"kind": kind, "cu_seqlens": torch.tensor([0, B * T])}
-            options |= {"mixture": beta} if kind == "jsd" else {}
-            loss = linear_divergence(*leaves, teacher_states, heads[3], labels != -100, **options).loss
-        else:
-            loss = liger(*leaves, teacher_states, heads[3], labels)
-        loss.backward()
-        found.append([loss.detach(), *(leaf.grad for leaf in leaves)])
-    for one, theirs in zip(*found, strict=True):
-        torch.testing.assert_close(one, theirs, rtol=1e-4, atol=1e-6)

@@ -19,7 +19,7 @@ class Columns(NamedTuple):
     ids: str | None  # None: ids are hashes of prompts, or of rows
     golds: str | None  # None: no reference answers are read
     id_source: str
-    beyond_prompt: str = ""  # what a question is beyond its prompt, such as "image"; without ids they are then of rows
+    more_than_prompt: bool = False  # a question has images or an environment; without ids they are then of rows
 
     @classmethod
     def find(cls, trainer: Any, id_key: str, answer_key: str | None) -> "Columns":
@@ -47,19 +47,17 @@ class Columns(NamedTuple):
                 fix=f"{has}. Name the column of the reference answer by answer_key, a reward function by "
                 "correct_reward, or change the setting, such as bonus='ucb_con(zero_when_all_correct=false)'"
             )
-        beyond = [name for name in names if name in ("image", "images")]
-        if trainer.environment_factories is not None:
-            beyond.append("environment")
-        origin = id_source(ids, within_source="data_source" in names)
-        found = cls(ids, golds or None, origin, "".join(beyond[:1]))
-        found = found._replace(id_source="the hash of the row") if found.of_rows else found
+        more = trainer.environment_factories is not None or not {"image", "images"}.isdisjoint(names)
+        of_rows = more and ids is None
+        origin = "the hash of the row" if of_rows else id_source(ids, within_source="data_source" in names)
+        found = cls(ids, golds or None, origin, more)
         found.check(trainer.train_dataset, explorer.matcher, ids_are_named=bool(id_key))
         return found
 
     @property
     def of_rows(self) -> bool:
         """Whether an id is the hash of the whole row."""
-        return self.ids is None and bool(self.beyond_prompt)
+        return self.ids is None and self.more_than_prompt
 
     def id(self, row: Mapping[str, Any]) -> str:
         if self.of_rows:
@@ -105,7 +103,13 @@ class Columns(NamedTuple):
             missing += not gold
             with suppress(TypeError):  # an image
                 before = known.setdefault(question_id(row.get("prompt")), gold)
-                if not self.beyond_prompt and gold and before and gold != before and not same_gold(kind, before, gold):
+                if (
+                    not self.more_than_prompt
+                    and gold
+                    and before
+                    and gold != before
+                    and not same_gold(kind, before, gold)
+                ):
                     raise golds_differ(str(row.get("prompt"))[:80], before, gold)
         if missing:
             logger.warning(

@@ -11,7 +11,7 @@ from tinker import Datum, ModelInput, SampledSequence
 from tinker_loop import main, training_data
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from outcome_rl import Explorer, Scored, linear_policy_loss
+from outcome_rl import Explorer, Scored
 from outcome_rl.outcomes.answer_mask import decode_completion
 from outcome_rl.toy import policy_dir
 
@@ -56,43 +56,17 @@ def importance_sampling(model: Any, data: list[Datum]) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("mode", ["policy", "bonus"])
-def test_gradient_is_that_of_the_policy_loss(mode: str) -> None:
-    """Tinker's `importance_sampling` is the sum of -ratio * advantage over the tokens."""
+def test_every_token_has_its_target_log_probability_and_advantage(mode: str) -> None:
     scored, prompts, sequences = batch(bonus="0.2*ucb_con + 0.5*batch", answer_mask_mode=mode)
-    found = training_data(scored, prompts, sequences, TOKENIZER)
-    assert len(found) == 6
-    model = AutoModelForCausalLM.from_pretrained(policy_dir()).double()
-    theirs = importance_sampling(model, found)
-    gradient = torch.autograd.grad(theirs, model.lm_head.weight)[0]
-
-    ours = torch.zeros((), dtype=torch.float64)
     mask = scored.answer_mask(TOKENIZER, [sequence.tokens for sequence in sequences])
-    for i, (prompt, sequence) in enumerate(zip(prompts, sequences, strict=True)):
-        T = len(sequence.tokens)
-        tokens = torch.tensor(prompt.to_ints() + sequence.tokens)[None]
-        hidden = model.model(tokens).last_hidden_state[:, -T - 1 : -1]
-        ours = (
-            ours
-            + linear_policy_loss(
-                hidden,
-                model.lm_head.weight,
-                torch.tensor([sequence.tokens]),
-                scored.advantages[i : i + 1].double(),
-                torch.ones(1, T, dtype=torch.bool),
-                old_logps=torch.tensor([sequence.logprobs]).double(),
-                bonuses=scored.bonuses[i : i + 1].double(),
-                answer_mask=mask[i : i + 1, :T],
-                answer_mask_mode=mode,
-                loss_agg="token-sum",
-                epsilon_low=1.0,
-                epsilon_high=1e9,
-                impl="reference",
-            ).loss
-        )
-    expected = torch.autograd.grad(ours, model.lm_head.weight)[0]
-    assert gradient.abs().sum() > 0
-    torch.testing.assert_close(theirs, ours, rtol=1e-6, atol=1e-6)  # the columns are float32
-    torch.testing.assert_close(gradient, expected, rtol=1e-5, atol=1e-6)
+    found = training_data(scored, prompts, sequences, TOKENIZER)
+    for datum, prompt, sequence, row in zip(found, prompts, sequences, scored.token_advantages(mask), strict=True):
+        T, before = len(sequence.tokens), prompt.length - 1
+        assert datum.model_input.to_ints() == [*prompt.to_ints(), *sequence.tokens[:-1]]
+        expected = {"target_tokens": sequence.tokens, "logprobs": sequence.logprobs, "advantages": row[:T].tolist()}
+        for name, values in expected.items():
+            assert column(datum, name).tolist() == pytest.approx([0] * before + values)
+    assert mask.any()
 
 
 def test_responses_that_move_nothing_are_left_out() -> None:
