@@ -1,5 +1,6 @@
 """A save that fails or is killed at any call of the operating system leaves the old state or the new one."""
 
+import errno
 import io
 import os
 import threading
@@ -9,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from libc_faults import explorer_after
 
 from outcome_rl import Explorer
 from outcome_rl.exploration.saved import STATE_FILE
@@ -19,23 +19,30 @@ CALLS = [
 ]  # fmt: skip
 
 
+def explorer_after(steps: int) -> Explorer:
+    explorer = Explorer(bonus="ucb")
+    for step in range(steps):
+        explorer.score(["q"] * 2, [rf"\boxed{{{step}}}", r"\boxed{0}"], ["0", "0"])
+    return explorer
+
+
 class Killed(BaseException):
     """Stands for SIGKILL: no later call of the system takes place."""
 
 
 class Faults:
-    """Fails at the n-th call of the system, once, or from then on as after a kill."""
+    """Fails at the n-th call of the system, once with an error, or without one from then on as after a kill."""
 
-    def __init__(self, number: int, *, kill: bool) -> None:
-        self.number, self.kill, self.calls = number, kill, 0
+    def __init__(self, number: int, error: int) -> None:
+        self.number, self.error, self.calls = number, error, 0
 
     def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def counted(*arguments: Any, **options: Any) -> Any:
             self.calls += 1
-            if self.kill and self.calls >= self.number:
+            if not self.error and self.calls >= self.number:
                 raise Killed
             if self.calls == self.number:
-                raise OSError(28, "No space left on device")
+                raise OSError(self.error, os.strerror(self.error))
             return call(*arguments, **options)
 
         return counted
@@ -54,8 +61,8 @@ def save(explorer: Explorer, folder: Path, faults: Faults) -> bool:
     return faults.calls < faults.number
 
 
-@pytest.mark.parametrize("kill", [False, True], ids=["error", "kill"])
-def test_no_fault_leaves_no_state(kill: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [0, errno.ENOSPC, errno.EIO, errno.EINVAL, errno.ENOENT, errno.EMFILE])
+def test_no_fault_leaves_no_state(error: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # slow, and only a power failure needs it
     old, new, third = explorer_after(1), explorer_after(2), explorer_after(3)
     totals = [int(one.counts.total()) for one in (old, new)]
@@ -63,7 +70,7 @@ def test_no_fault_leaves_no_state(kill: bool, tmp_path: Path, monkeypatch: pytes
     for number in count(1):
         folder = tmp_path / str(number) / "state"
         old.save(folder)
-        ended = save(new, folder, Faults(number, kill=kill))
+        ended = save(new, folder, Faults(number, error))
         seen.add(int(Explorer.load(folder).counts.total()))
         assert seen <= set(totals), number
         third.save(folder)
