@@ -77,7 +77,11 @@ def read_settings(config: Any) -> tuple[ExplorationConfig, str]:
     section = config.algorithm.get("outcome_exploration") or {}
     given = dict(OmegaConf.to_container(section, resolve=True) if OmegaConf.is_config(section) else section)
     id_key = str(given.pop("id_key", None) or "")
-    settings = ExplorationConfig.from_mapping(given, SETTINGS)
+    try:
+        settings = ExplorationConfig.from_mapping(given, SETTINGS)
+    except (TypeError, ValueError) as error:
+        error.add_note(f"It is a setting of {SETTINGS}")
+        raise
     check_mask_mode(settings.answer_mask_mode, "verl")
     check_group_size(settings.estimator, config.actor_rollout_ref.rollout.n)
     loss = OmegaConf.select(config, "actor_rollout_ref.actor.policy_loss.loss_mode")
