@@ -61,10 +61,6 @@ def test_the_same_call_again_samples_nothing(
     result = evaluate(place, *TWO_SETS, "--out", out)
     assert result.exit_code == 0, result.output
     assert (out / "summary.json").read_bytes() == (evaluated[0] / "summary.json").read_bytes()
-    other = evaluate(place, *TWO_SETS, "--out", out, "rollout.val_kwargs.n=9")
-    assert other.exit_code == 2
-    assert "rollout.val_kwargs.n: 8 before, 9 now" in other.stderr
-    assert "choose another --out" in other.stderr
 
 
 def test_a_folder_is_claimed_by_samples_alone(tmp_path: Path) -> None:

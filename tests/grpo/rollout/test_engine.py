@@ -77,18 +77,6 @@ def test_the_seed_decides_and_nothing_else(
     assert len(set(texts(rollouts[:N]))) > 1  # the samples of one prompt are independent
 
 
-def test_generation_settings_of_the_model_are_ignored(
-    policy: Policy, prompts: list[list[int]], rollouts: list[Rollout]
-) -> None:
-    """A repetition penalty would sample from another policy than the one whose probabilities the loss takes."""
-    own = policy.model.generation_config
-    own.update(repetition_penalty=5.0, min_p=0.5, temperature=9.0, top_k=1, no_repeat_ngram_size=1)
-    same = TransformersEngine(policy, 64).generate(prompts, SamplingConfig(n=N), 16, seed=1)
-    assert same == rollouts
-    assert policy.model.generation_config is own
-    assert own.repetition_penalty == 5.0  # and they are still there to be saved with the model
-
-
 def test_the_engine_of_the_training_page_trains(small: MakeOverrides, tmp_path: Path) -> None:
     page = (Path(__file__).parents[3] / "docs" / "rollouts.md").read_text()
     (block,) = re.findall(r"```python\n((?:(?!```).)*?class MyEngine.*?)```", page, re.DOTALL)
