@@ -78,7 +78,7 @@ def _figure(panels: Sequence[Panel]) -> Figure:
     for axes in figure.axes[len(panels) :]:
         axes.set_axis_off()
     place = {"loc": "outside lower center", "ncols": columns, "frameon": False, "fontsize": 8}
-    for text in figure.legend(list(labels.values()), list(labels), **place).get_texts():
+    for text in figure.legend(list(labels.values()), [*map(printable, labels)], **place).get_texts():
         text.set_parse_math(False)  # names of files and methods are no formulas
     return figure
 
@@ -92,15 +92,7 @@ def _draw(axes: Axes, panel: Panel) -> None:
         xs, ys, *band = columns
         colour, marker = PALETTE[line.colour % len(PALETTE)], "o" if len(xs) <= FEW else ""
         axes.plot(
-            xs,
-            ys,
-            line.style,
-            color=colour,
-            lw=1.6,
-            marker=marker,
-            ms=3,
-            label=printable(line.label) or None,
-            clip_on=False,
+            xs, ys, line.style, color=colour, lw=1.6, marker=marker, ms=3, label=line.label or None, clip_on=False
         )
         if band:
             lows, highs = band
