@@ -44,17 +44,9 @@ class SoftExclusion:
     Args:
         rho: fraction in [0, 1], one for all outcomes or one each; 0 excludes nothing, 1 all. Where `rho * size` is no
             whole number the pool keeps a fraction of an arm.
-
-    Raises:
-        ValueError: a fraction is outside [0, 1].
     """
 
     rho: float | tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        for rho in self.rho if isinstance(self.rho, tuple) else (self.rho,):
-            if not 0.0 <= rho <= 1.0:
-                raise ValueError(f"rho must be in [0, 1]: 0 excludes nothing, 1 excludes seen outcomes; got {rho}.")
 
     def leaving(self, size_M: Floats, outcome_S: NDArray[np.int64], is_new_S: NDArray[np.bool_]) -> Floats:
         return np.asarray(is_new_S * (size_M * per_outcome(self.rho, len(size_M)))[outcome_S])
@@ -65,15 +57,8 @@ PARTITION_AWARE = SoftExclusion(rho=1.0)
 
 
 def per_outcome(rho: float | Sequence[float], outcomes: int) -> Floats:
-    """Return the fractions rho_o as (M,).
-
-    Raises:
-        ValueError: there is neither one nor one for each outcome.
-    """
-    rho_M = np.array(rho, np.float64)
-    if rho_M.shape not in ((), (outcomes,)):
-        raise ValueError(f"rho must be one number or one for each of {outcomes} outcomes; got {rho!r}.")
-    return np.broadcast_to(rho_M, (outcomes,))
+    """Return the fractions rho_o as (M,)."""
+    return np.broadcast_to(np.array(rho, np.float64), (outcomes,))
 
 
 def ucb(count_SM: Floats, sum_SM: Floats, step: int) -> Floats:
