@@ -38,7 +38,7 @@ def counts_under_contention(report: Report) -> str:
         tally = torch.bincount(questions * few + outcomes, minlength=few**2)[questions * few + outcomes]
         for seen in range(2):
             require(torch.equal(counts.observe(questions, outcomes), seen * tally), f"repetition {repetition}")
-        require(counts.table.total() == 2 * rows, f"the total of repetition {repetition}")
+        require(counts.total() == 2 * rows, f"the total of repetition {repetition}")
     return f"{repetitions} tables of {rows} rows"
 
 

@@ -26,6 +26,7 @@ from outcome_rl_kernels import (
     policy_loss,
 )
 from outcome_rl_kernels.loss.rows import triton as row_kernels_triton
+from outcome_rl_kernels.loss.rows.scale_triton import scale_
 
 B, T, H, V = 2, 3, 32, 520
 DTYPE = torch.float32 if DRY else torch.bfloat16
@@ -80,9 +81,7 @@ def losses() -> None:
     logps, entropies = linear_logprobs(hidden, weight, given["labels"], return_entropy=True, impl="triton")
     assert entropies is not None
     (logps.sum() + entropies.sum()).backward()  # type: ignore[no-untyped-call]
-    row_kernels_triton.scale_(
-        torch.ones(8, device=DEVICE), torch.full((), 3.0, device=DEVICE)
-    )  # on the CPU no backward pass calls it
+    scale_(torch.ones(8, device=DEVICE), torch.full((), 3.0, device=DEVICE))  # on the CPU no backward pass calls it
 
 
 def supports() -> None:
@@ -128,7 +127,7 @@ def all_kernels() -> Iterator[str]:
 def launches() -> Iterator[dict[str, int]]:
     """Count the launches of each kernel in a `with` block."""
     found: dict[str, int] = {}
-    kinds: tuple[Any, ...] = type(row_kernels_triton._scale_kernel).__mro__
+    kinds: tuple[Any, ...] = type(row_kernels_triton._row_statistics_kernel).__mro__
     kind = next(one for one in kinds if "__getitem__" in vars(one))
     launch = kind.__getitem__
 

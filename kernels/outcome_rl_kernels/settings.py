@@ -356,8 +356,8 @@ def check_types(name: str, values: Collection[Any], declared: Any) -> None:
     Args:
         name: name of the place, for errors.
         values: values to check.
-        declared: a plain type, None, `Any`, a `Literal`, a `Callable`, a `list`, `set`, `tuple` or `dict` of declared
-            types, a `NamedTuple`, dataclass or `TypedDict` with such fields, or a union of these.
+        declared: a plain type, None, `Any`, a `Literal`, a `Callable`, a `list`, `tuple` or `dict` of declared types, a
+            `TypedDict` with such fields, or a union of these.
 
     Raises:
         ValueError: a value has another type, or lacks a field.
@@ -423,7 +423,7 @@ def _check_contents(name: str, values: list[Any], kind: Any) -> None:
     elif origin is dict:
         check_types(f"{name}, a key,", list(chain.from_iterable(values)), inner[0])
         check_types(name, list(chain.from_iterable(value.values() for value in values)), inner[1])
-    elif origin in (list, set):
+    elif origin is list:
         check_types(name, list(chain.from_iterable(values)), inner[0])
     elif origin is tuple:
         if wrong := [value for value in values if len(value) != len(inner)]:
@@ -437,6 +437,3 @@ def _check_contents(name: str, values: list[Any], kind: Any) -> None:
                 raise ValueError(f"{name} lacks {field!r}")
             declared = get_args(declared)[0] if optional else declared
             check_types(f"{name}.{field}", [value[field] for value in values if field in value], declared)
-    elif is_dataclass(kind) or hasattr(kind, "_fields"):
-        for field, declared in get_type_hints(kind).items():
-            check_types(f"{name}.{field}", [getattr(value, field) for value in values], declared)

@@ -25,6 +25,8 @@ BACKENDS = [
     pytest.param("triton", marks=[needs_triton, pytest.mark.filterwarnings("ignore:.*encountered:RuntimeWarning")]),
 ]
 GPU = "cuda" if torch.cuda.is_available() else "cpu"  # where Triton's kernels run
+for _name in ("bf16", "fp16"):  # else cuBLAS may round partial sums: of nine rows, 37 % of the logits came out so
+    setattr(torch.backends.cuda.matmul, f"allow_{_name}_reduced_precision_reduction", False)
 _NO_GPU = triton_obstacle(torch.device(GPU))
 ON_GPU = pytest.param(
     "triton",
@@ -35,6 +37,11 @@ ON_GPU = pytest.param(
         pytest.mark.filterwarnings("ignore:(.*encountered|All-NaN).*:RuntimeWarning"),
     ],
 )
+# The interpreter cuts float32 off to half precision where a GPU rounds.
+DTYPES = {
+    "native": [torch.float32, torch.bfloat16],
+    "triton": [torch.float32, torch.bfloat16, torch.float16] if GPU == "cuda" else [torch.float32],
+}
 TABLES = [BACKENDS[0], BACKENDS[2]]  # the count table has no native one
 
 B, T, H, V = 4, 6, 16, 211  # V is prime: no block size divides it

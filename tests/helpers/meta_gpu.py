@@ -13,6 +13,7 @@ from torch import Tensor
 from outcome_rl_kernels import backends
 from outcome_rl_kernels.counts import triton as counts_triton
 from outcome_rl_kernels.loss import chunked_head, fused, logprobs
+from outcome_rl_kernels.loss.rows import scale_triton
 from outcome_rl_kernels.loss.rows import triton as row_kernels_triton
 from outcome_rl_kernels.loss.support import triton as support_triton
 
@@ -51,7 +52,7 @@ def replace_kernels(monkeypatch: pytest.MonkeyPatch) -> Launches:
     """Replace every Triton kernel by one that checks devices, and return it."""
     found = Launches()
     monkeypatch.setattr(row_kernels_triton, "launch_rows", found)
-    monkeypatch.setattr(row_kernels_triton, "scale_", found)
+    monkeypatch.setattr(scale_triton, "scale_", found)
     monkeypatch.setattr(support_triton, "launch", found)
     for name in ("find_kernel", "commit_kernel", "rehash_kernel"):
         monkeypatch.setattr(counts_triton, name, found)

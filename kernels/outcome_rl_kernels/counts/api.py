@@ -133,8 +133,7 @@ class OutcomeCounts:
 
     def total(self) -> int:
         """Return the number of samples counted so far."""
-        with self.lock:
-            return self.table.total()
+        return int(self.items().counts.sum())
 
     def items(self) -> CountEntries:
         """Return every pair, its samples and correct samples, sorted by question key, then outcome key, as signed."""

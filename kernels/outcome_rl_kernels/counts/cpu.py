@@ -12,7 +12,7 @@ from outcome_rl_kernels.splitmix import GOLDEN_RATIO, mix64
 _Ints: TypeAlias = NDArray[np.int64]
 
 _QUESTION, _OUTCOME, _COUNT, _CORRECT = range(4)  # columns of a slot
-_USED, _PAIRS, _TOTAL = range(3)  # columns of the last row, which holds the table's sums
+_USED, _PAIRS = range(2)  # columns of the last row, which holds the table's sums
 _OF_QUESTION = np.iinfo(np.int64).min
 _FULL = 0.6
 _CHUNK = 2**16  # rows that are moved at once
@@ -78,9 +78,6 @@ class NumpyTable:
         sums = (rows[:, _COUNT].sum(), len(rows), solved.sum(), answers.sum(), answers[solved].sum())
         return from_numpy(np.array(sums, dtype=np.int64))
 
-    def total(self) -> int:
-        return int(self._slots[-1, _TOTAL])
-
     def __len__(self) -> int:
         return int(self._slots[-1, _PAIRS])
 
@@ -99,7 +96,7 @@ class NumpyTable:
         samples = len(counts) // questions
         pairs = new[new >= questions]
         answers = (pairs[keys[pairs, _OUTCOME] != NO_ANSWER] - questions) // samples
-        sums = np.array([len(new), len(pairs), counts.sum()])
+        sums = np.array([len(new), len(pairs)])
         changes = [
             (at[questions:], _COUNT, counts),
             (at[questions:], _CORRECT, correct),

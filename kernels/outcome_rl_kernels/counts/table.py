@@ -62,8 +62,5 @@ class CountTable(Protocol):
     def sums(self) -> Tensor:
         """Return the values of `Sums` on the device, without a wait."""
 
-    def total(self) -> int:
-        """Return the sum of all counts."""
-
     def __len__(self) -> int:
         """Return the number of pairs."""

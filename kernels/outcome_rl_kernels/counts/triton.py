@@ -11,13 +11,12 @@ from outcome_rl_kernels.counts.triton_kernels import (
     PAIRS,
     SIZE,
     STATUS,
-    TOTAL,
     commit_kernel,
     find_kernel,
     rehash_kernel,
 )
 
-_SIZE, _TOTAL, _STATUS, _PAIRS = (int(word.value) for word in (SIZE, TOTAL, STATUS, PAIRS))
+_SIZE, _STATUS, _PAIRS = (int(word.value) for word in (SIZE, STATUS, PAIRS))
 _LOST, _NO_ROOM = int(LOST.value), int(NO_ROOM.value)
 _MIN_SLOTS = 16
 BLOCK = 128  # rows per program, one per thread
@@ -39,7 +38,7 @@ class TritonTable:
 
     def __init__(self, capacity: int, device: torch.device) -> None:
         self.slots = _new_slots(1 << max(capacity - 1, _MIN_SLOTS - 1).bit_length(), device)
-        self.state = torch.zeros(4, dtype=torch.int64, device=device)
+        self.state = torch.zeros(3, dtype=torch.int64, device=device)
         self._most_slots = 0  # upper bound of the slots taken
         self._captured = False
 
@@ -74,9 +73,6 @@ class TritonTable:
         solved = question & (correct != torch.iinfo(torch.int64).min)
         terms = (counts * question, question, solved, answers * question, answers * solved)
         return torch.stack([term.sum() for term in terms])
-
-    def total(self) -> int:
-        return self.read_state()[_TOTAL]
 
     def __len__(self) -> int:
         return self.read_state()[_PAIRS]

@@ -41,9 +41,8 @@ import triton.language as tl
 
 # Words of `state`, int64 on the device.
 SIZE = tl.constexpr(0)  # slots of pairs and of questions
-TOTAL = tl.constexpr(1)  # sum of their counts
-STATUS = tl.constexpr(2)  # the bits below; they stay set
-PAIRS = tl.constexpr(3)
+STATUS = tl.constexpr(1)  # the bits below; they stay set
+PAIRS = tl.constexpr(2)
 NO_ROOM = tl.constexpr(1)  # a launch was not counted
 LOST = tl.constexpr(2)  # a walk found neither its key nor an empty slot: memory was overwritten
 
@@ -198,7 +197,6 @@ def commit_kernel(
     tl.atomic_add(slot_ptr + 3, _QUESTION, mask=claimed & of_question, sem="relaxed")
     tl.atomic_add(state_ptr + SIZE, tl.sum(claimed.to(tl.int64), 0), sem="relaxed")
     tl.atomic_add(state_ptr + PAIRS, tl.sum((claimed & of_outcome).to(tl.int64), 0), sem="relaxed")
-    tl.atomic_add(state_ptr + TOTAL, tl.sum(tl.where(of_outcome, amount, 0), 0), sem="relaxed")
 
 
 @triton.jit(do_not_specialize=["old_slot_count", "slot_count", "shift"])

@@ -191,7 +191,7 @@ def _scaled(loss_grad: Tensor, grads: Sequence[Tensor | None], op: str) -> list[
         # below the usual loss scales.
         if grad.device.type == "cpu":
             return grad if loss_grad == 1 else torch.mul(grad, loss_grad.item(), out=grad)
-        from outcome_rl_kernels.loss.rows.triton import scale_  # not above: triton is heavy
+        from outcome_rl_kernels.loss.rows.scale_triton import scale_  # not above: triton is heavy
 
         scale_(grad, loss_grad)  # reading the factor would synchronise
         return grad

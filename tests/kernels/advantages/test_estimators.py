@@ -1,7 +1,6 @@
 """Properties of advantage estimators; `test_estimators_in_numpy.py` has their formulas."""
 
 import math
-from collections.abc import Callable
 from itertools import product
 from operator import itemgetter
 from typing import Any
@@ -166,34 +165,7 @@ def test_own_estimator_takes_numbers_and_builds_on_others() -> None:
 
 
 @pytest.mark.usefixtures("registry")
-def test_two_closures_of_one_function_are_two_functions() -> None:
-    def scaled(factor: float) -> Callable[[Groups], torch.Tensor]:
-        return lambda groups: groups.rewards * factor
-
-    register_adv_estimator("scaled")(scaled(2.0))
-    register_adv_estimator("scaled")(scaled(2.0))  # the same again
-    with pytest.raises(ValueError, match="must be a new name"):
-        register_adv_estimator("scaled")(scaled(3.0))
-    assert estimate("scaled", [1.0, 0.0]) == [2.0, 0.0]
-
-
-@pytest.mark.usefixtures("registry")
 @pytest.mark.parametrize("name", ["rloo", "two words", "a+b"])
 def test_names_that_cannot_be_registered(name: str) -> None:
     with pytest.raises(ValueError, match="must be a new name"):
         register_adv_estimator(name)(lambda groups: groups.rewards)
-
-
-@pytest.mark.usefixtures("registry")
-def test_a_closure_over_functions_and_tensors_may_be_defined_again() -> None:
-    factor = torch.tensor([2.0, 3.0])
-
-    def define() -> None:
-        def inner(groups: Groups) -> torch.Tensor:
-            return groups.rewards * factor.sum()
-
-        register_adv_estimator("nested")(lambda groups: inner(groups))
-
-    define()
-    define()
-    assert estimate("nested", [1.0, 0.0]) == [5.0, 0.0]

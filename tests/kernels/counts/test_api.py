@@ -338,7 +338,7 @@ def test_history_is_that_of_a_list(impl, data):
     found = counts.history(torch.tensor(everything))
     assert torch.stack(found).t().tolist() == [history_of(seen, question) for question in everything]
     assert len(counts) == len({pair[:2] for pair in seen})
-    assert counts.table.total() == len(seen)
+    assert counts.total() == len(seen)
     rows = [history_of(seen, question) for question in {row[0] for row in seen}]
     solved = [row for row in rows if row[1] > 0]
     sums = [len(seen), len(rows), len(solved), sum(row[2] for row in rows), sum(row[2] for row in solved)]

@@ -33,7 +33,7 @@ def check_table(counts: OutcomeCounts, oracle: "Counter[tuple[int, int]]") -> No
     visits, _, distinct = (column.tolist() for column in counts.history(torch.tensor(questions)))
     assert visits == [sum(n for (q, _), n in oracle.items() if q == question) for question in questions]
     assert distinct == [sum(q == question and o != 0 for q, o in oracle) for question in questions]
-    assert (len(counts), counts.table.total()) == (len(oracle), oracle.total())
+    assert (len(counts), counts.total()) == (len(oracle), oracle.total())
 
 
 def observe(seed: int, rows: int = 10) -> None:

@@ -1,4 +1,5 @@
-"""Log-probabilities of given tokens and of all others together, against float64 and plain PyTorch in its own dtype."""
+"""Log-probabilities of labels, or of given tokens and of all others together, and their gradients: against float64 and
+against plain PyTorch in its own dtype."""
 
 from typing import Any
 
@@ -6,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loss_cases import BACKENDS, FLOOR, GPU, ON_GPU, WANTS, H, V, assert_as_exact, make_case, needs_native
+from loss_cases import BACKENDS, DTYPES, FLOOR, GPU, ON_GPU, WANTS, H, V, assert_as_exact, make_case, needs_native
 from torch import Tensor
 
 from outcome_rl_kernels import linear_logprobs
@@ -23,8 +24,11 @@ def expected(operands: dict[str, Tensor], ids: Tensor, mask: Tensor, temperature
 
 
 def with_gradients(function: Any, operands: dict[str, Tensor], wants: set[str], upstream: Tensor) -> Any:
+    """Values and gradients of a function, whose log-probabilities of labels are columns (..., 1)."""
     leaves = {name: value.clone().requires_grad_(name in wants) for name, value in operands.items()}
     logps, entropies = function(leaves)
+    logps = logps[..., None] if logps.dim() == entropies.dim() else logps
+    logps = logps[..., : upstream.shape[-1] - 1]
     total = (logps * upstream[..., :-1]).sum() + (entropies * upstream[..., -1]).sum()
     if total.requires_grad:
         total.backward()
@@ -33,8 +37,8 @@ def with_gradients(function: Any, operands: dict[str, Tensor], wants: set[str], 
 
 CASES = {
     "seed": st.integers(0, 1000),
-    "dtype": st.sampled_from([torch.float32, torch.bfloat16]),
-    "K": st.sampled_from([1, 3, V - 1]),
+    "half": st.integers(0, 2),
+    "K": st.sampled_from([0, 1, 3, V - 1]),  # 0: labels
     "twice": st.booleans(),
     "numbers": st.fixed_dictionaries(
         {"temperature": st.sampled_from([1.0, 0.7]), "softcap": st.sampled_from([None, 12.0])}
@@ -48,19 +52,22 @@ CASES = {
 
 
 def check(
-    seed: int, dtype: torch.dtype, impl: str, K: int, twice: bool, numbers: Any, wants: Any, chunk_rows: Any,
-    fp32_logits: bool, **drawn: Any,
+    seed: int, half: int, impl: str, K: int, twice: bool, numbers: Any, wants: Any, chunk_rows: Any, fp32_logits: bool,
+    **drawn: Any,
 ) -> None:  # fmt: skip
+    dtype = DTYPES[impl][half % len(DTYPES[impl])]
     case = make_case(seed, dtype, {}, **drawn).moved(GPU if impl == "triton" else "cpu")
     mask, g = case.inputs["mask"], torch.Generator().manual_seed(seed)
-    ids = torch.rand(*mask.shape, V, generator=g).argsort(dim=-1)[..., :K].to(mask.device)
+    ids = torch.rand(*mask.shape, V, generator=g).argsort(dim=-1)[..., : K or 1].to(mask.device)
     ids[..., -1] = ids[..., 0] if twice else ids[..., -1]
     upstream = torch.randn(*mask.shape, K + 2, generator=g).to(mask.device)
     workspace = None if chunk_rows is None else chunk_rows * V * (4 + dtype.itemsize)
 
     def ours(**options: Any) -> Any:
-        given = {"ids": ids.masked_fill(~mask[..., None], -7), "mask": mask, "return_entropy": True}
-        return lambda leaves: linear_logprobs(**leaves, labels=None, **given, **numbers, **options)
+        poisoned = ids.masked_fill(~mask[..., None], -7)
+        given: Any = {"labels": None, "ids": poisoned} if K else {"labels": poisoned[..., 0]}
+        given |= {"mask": mask, "return_entropy": True}
+        return lambda leaves: linear_logprobs(**leaves, **given, **numbers, **options)
 
     exact = {name: value.double() for name, value in case.operands.items()}
     values, truth = with_gradients(lambda leaves: expected(leaves, ids, mask, **numbers), exact, wants, upstream)

@@ -18,6 +18,7 @@ from meta_gpu import META, take_meta_for_gpu
 
 from outcome_rl_kernels import linear_divergence, linear_logprobs, linear_policy_loss
 from outcome_rl_kernels.loss import fused
+from outcome_rl_kernels.loss.rows import scale_triton
 from outcome_rl_kernels.loss.rows import triton as row_kernels_triton
 from outcome_rl_kernels.loss.support import api as support
 from outcome_rl_kernels.loss.support import triton as support_triton
@@ -69,7 +70,7 @@ def loss_and_gradients(monkeypatch: pytest.MonkeyPatch, **options: Any) -> Ledge
 
     def call(ledger: Ledger) -> None:
         monkeypatch.setattr(row_kernels_triton, "launch_rows", partial(launch_on, ledger))
-        monkeypatch.setattr(row_kernels_triton, "scale_", lambda values, factor: ledger.note("scale_ by 1", 4, 0))
+        monkeypatch.setattr(scale_triton, "scale_", lambda values, factor: ledger.note("scale_ by 1", 4, 0))
         linear_policy_loss(**arguments).loss.backward()
 
     return ledger_of(call)
@@ -150,7 +151,7 @@ def test_a_divergence_takes_less_in_a_smaller_workspace_and_four_products(monkey
 
     def call(ledger: Ledger, workspace: int | None) -> None:
         monkeypatch.setattr(row_kernels_triton, "launch_rows", partial(launch_on, ledger))
-        monkeypatch.setattr(row_kernels_triton, "scale_", lambda values, factor: ledger.note("scale_ by 1", 4, 0))
+        monkeypatch.setattr(scale_triton, "scale_", lambda values, factor: ledger.note("scale_ by 1", 4, 0))
         linear_divergence(*heads, *heads, mask, rows="all", workspace_bytes=workspace).loss.backward()
 
     found = [ledger_of(partial(call, workspace=size)) for size in (None, *WORKSPACES)]

@@ -1,13 +1,10 @@
-"""Log-probabilities and entropies a chunk of logits at a time, and their gradients: against float64 and against plain
-PyTorch in its own dtype."""
+"""Log-probabilities a chunk of logits at a time: products, memory and operators; test_given_ids.py has their values."""
 
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from loss_cases import FLOOR, WANTS, H, V, assert_as_exact, assert_compiles_once, make_case, needs_native
+from loss_cases import H, V, assert_compiles_once, make_case, needs_native
 from op_profile import caught_operator, cost_of
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
@@ -15,59 +12,6 @@ from torch.utils.checkpoint import checkpoint
 from outcome_rl_kernels import linear_logprobs
 
 pytestmark = needs_native
-
-
-def values_and_gradients(
-    operands: dict[str, Tensor], dtype: torch.dtype, wants: set[str], upstream: Tensor, **arguments: Any
-) -> tuple[tuple[Tensor, Tensor], dict[str, Tensor | None]]:
-    """Log-probabilities and entropies, and the gradients of their sum weighted with `upstream` (2, ...)."""
-    leaves = {name: value.to(dtype).clone().requires_grad_(name in wants) for name, value in operands.items()}
-    logps, entropies = linear_logprobs(**leaves, **arguments, return_entropy=True)
-    total = (torch.stack([logps, entropies]) * upstream).sum()
-    if total.requires_grad:
-        total.backward()
-    return (logps.detach(), entropies.detach()), {name: leaf.grad for name, leaf in leaves.items()}
-
-
-@settings(max_examples=100, deadline=None)
-@given(
-    seed=st.integers(0, 1000),
-    dtype=st.sampled_from([torch.float32, torch.bfloat16]),
-    numbers=st.fixed_dictionaries(
-        {"temperature": st.sampled_from([1.0, 0.7]), "softcap": st.sampled_from([None, 12.0])}
-    ),
-    absent=st.sets(st.just("bias")),
-    packed=st.booleans(),
-    wants=WANTS,
-    of=st.sampled_from(["logps", "entropies", "both"]),
-    chunk_rows=st.sampled_from([None, 1, 4]),
-    fp32_logits=st.booleans(),
-)
-def test_as_exact_as_plain_pytorch(
-    seed: int, dtype: torch.dtype, numbers: Any, wants: Any, of: str, chunk_rows: int, fp32_logits: bool, **drawn: Any
-) -> None:
-    case = make_case(seed, dtype, {}, **drawn)
-    labels, mask = case.inputs["labels"], case.inputs["mask"]
-    upstream = torch.randn(2, *mask.shape, generator=torch.Generator().manual_seed(seed))
-    upstream *= torch.tensor({"logps": [1, 0], "entropies": [0, 1], "both": [1, 1]}[of]).view(2, *[1] * mask.dim())
-    arguments = {"labels": labels, "mask": mask, "upstream": upstream, "wants": wants} | numbers
-    row_bytes = V * (4 + dtype.itemsize if fp32_logits else dtype.itemsize)
-    values, ours = values_and_gradients(
-        case.operands,
-        dtype,
-        workspace_bytes=None if chunk_rows is None else chunk_rows * row_bytes,
-        fp32_logits=fp32_logits,
-        impl="native",
-        **arguments,
-    )
-    plain, eager = values_and_gradients(case.operands, dtype, impl="reference", **arguments)
-    exact, truth = values_and_gradients(case.operands, torch.float64, impl="reference", **arguments)
-    assert_as_exact(ours, eager, truth)
-    for got, theirs, want in zip(values, plain, exact, strict=True):
-        assert got.dtype == torch.float32
-        assert not got[~mask].any()
-        far = [(value - want).abs().max() for value in (got, theirs)] if mask.any() else [0, 0]
-        assert far[0] <= 2 * far[1] + 16 * FLOOR
 
 
 def test_float32_logits_are_not_rounded() -> None:

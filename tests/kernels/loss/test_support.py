@@ -7,7 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loss_cases import (
+    BACKENDS,
     CASES,
+    DTYPES,
+    GPU,
+    ON_GPU,
     ROWS,
     WANTS,
     B,
@@ -64,21 +68,19 @@ def compare(
     case = make_case(seed, dtype, chosen, **drawn)
     support = make_support(case, seed, most=V if impl == "native" else 20)  # the interpreter is slow
     move_to_support(case, support, chosen["temperature"], chosen.get("softcap"))
+    if impl == "triton":
+        case, support = case.moved(GPU), Support(*(column.to(GPU) for column in support))
     check_loss(linear_policy_loss, case, dtype, wants, chosen | {"rows": rows, "support": support}, impl=impl)
 
 
-@needs_native
-@settings(max_examples=100, deadline=None)
-@given(**CASES, dtype=st.sampled_from([torch.float32, torch.bfloat16]), wants=WANTS, rows=ROWS)
-def test_as_exact_as_plain_pytorch(**drawn: Any) -> None:
-    compare(**drawn, impl="native")
+@pytest.mark.parametrize("impl", [BACKENDS[1], ON_GPU])
+def test_as_exact_as_plain_pytorch(impl: str) -> None:
+    @settings(max_examples=4 if impl == "triton" and GPU == "cpu" else 100, deadline=None)
+    @given(**CASES, dtype=st.sampled_from(DTYPES[impl]), wants=WANTS, rows=ROWS)
+    def holds(**drawn: Any) -> None:
+        compare(**drawn, impl=impl)
 
-
-@needs_triton
-@settings(max_examples=4, deadline=None)
-@given(**CASES, wants=WANTS, rows=ROWS)
-def test_as_exact_as_plain_pytorch_in_triton(**drawn: Any) -> None:
-    compare(**drawn, dtype=torch.float32, impl="triton")
+    holds()
 
 
 @pytest.mark.parametrize(

@@ -19,12 +19,12 @@ from triton_offline import TARGETS, compile_launches
 from outcome_rl_kernels.loss.inputs import token_batch
 from outcome_rl_kernels.loss.rows.divergence import KINDS
 from outcome_rl_kernels.loss.rows.divergence_triton import divergence_rows
+from outcome_rl_kernels.loss.rows.scale_triton import scale_
 from outcome_rl_kernels.loss.rows.triton import (
     TritonStatistics,
     default_loss_rows,
     row_gradients,
     row_statistics,
-    scale_,
 )
 from outcome_rl_kernels.loss.sampled.triton import TritonEntries, hidden_gradient, room, sample
 from outcome_rl_kernels.loss.support.triton import kept_logits, log_softmax, segment_sums, token_gradients

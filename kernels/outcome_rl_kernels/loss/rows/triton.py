@@ -1,4 +1,4 @@
-"""The row kernels in Triton, one kernel that does the whole default loss of a row in one launch, and `scale_`.
+"""The row kernels in Triton, and one kernel that does the whole default loss of a row in one launch.
 
 Shapes: R rows (tokens), V vocabulary. With T the temperature:
 
@@ -46,8 +46,6 @@ _LOG2_E = 1.4426950408889634
 _LN_2 = tl.constexpr(0.6931471805599453)
 _LOWEST = tl.constexpr(-3.4028234663852886e38)  # of float32; a maximum starts here, since -inf - -inf is NaN
 _LEAST_EXPONENT = tl.constexpr(-127.0)  # 2^-127 is lost in a sum of at least 1
-_SCALE_BLOCK = 8192  # numbers, 32 a thread
-_SCALE_PROGRAMS = 8  # a multiprocessor
 
 
 @triton.jit
@@ -350,16 +348,6 @@ def _default_loss_kernel(
                 _write_zeros(grad_ptr + row * stride_grad, whole, vocabulary, BLOCK_V, HAS_TAIL)
 
 
-@triton.jit
-def _scale_kernel(values_ptr, factor_ptr, count: tl.int64, BLOCK: tl.constexpr):
-    factor = tl.load(factor_ptr).to(tl.float32)
-    if factor != 1.0:
-        for start in range(tl.program_id(0).to(tl.int64) * BLOCK, count, tl.num_programs(0).to(tl.int64) * BLOCK):
-            index = start + tl.arange(0, BLOCK)
-            values = tl.load(values_ptr + index, mask=index < count)
-            tl.store(values_ptr + index, values.to(tl.float32) * factor, mask=index < count)
-
-
 class TritonStatistics(NamedTuple):
     """Rows of the kernels: logp, entropy, m, S and mean."""
 
@@ -433,30 +421,12 @@ def default_loss_rows(rows: LogitRows, batch: TokenBatch, grad_RV: Tensor | None
     return terms_3R
 
 
-def scale_(values: Tensor, factor: Tensor) -> None:
-    """Multiply contiguous float32, bfloat16 or float16 values by a 0-d factor, which the host does not wait for.
-
-    The product is taken in float32 and rounded once. If the factor is 1, no value is read or written.
-    """
-    count = values.numel()
-    programs = min(triton.cdiv(count, _SCALE_BLOCK), _SCALE_PROGRAMS * _multiprocessors(values.device))
-    if programs > 0:
-        with torch.cuda.device_of(values):  # Triton launches on the current device
-            _scale_kernel[(programs,)](
-                values_ptr=values,
-                factor_ptr=factor,
-                count=count,
-                BLOCK=_SCALE_BLOCK,
-                num_warps=4 if torch.version.hip else 8,
-            )
-
-
 def _holds_64_bytes() -> bool:
     """Return whether kernels are compiled for sm_90, sm_100 or sm_103; under the interpreter they are not compiled."""
     return bool(triton.knobs.runtime.interpret or 90 <= triton.runtime.driver.active.get_current_target().arch < 110)
 
 
-def _multiprocessors(device: torch.device) -> int:
+def multiprocessors(device: torch.device) -> int:
     """Return how many of a GPU's multiprocessors there are; a few under the interpreter."""
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 3
 
@@ -465,7 +435,7 @@ def _cached_rows(row_bytes: int, device: torch.device) -> int:
     """Return how many rows, 1, 2 or 4, two thirds of a multiprocessor's share of the L2 cache hold."""
     share = 50 * 2**20 / 132  # of an H100, for the interpreter
     if device.type == "cuda":
-        share = torch.cuda.get_device_properties(device).L2_cache_size / _multiprocessors(device)
+        share = torch.cuda.get_device_properties(device).L2_cache_size / multiprocessors(device)
     return max(count for count in (1, 2, 4) if count == 1 or count * row_bytes <= share * 2 / 3)
 
 
@@ -508,7 +478,7 @@ def launch_rows(
                 f"Use {name}.contiguous()"
             )
     with torch.cuda.device_of(logits_RV):  # Triton launches on the current device
-        kernel[(min(count, _multiprocessors(logits_RV.device) * (1024 // threads)) if is_persistent else count,)](
+        kernel[(min(count, multiprocessors(logits_RV.device) * (1024 // threads)) if is_persistent else count,)](
             logits_ptr=logits_RV,
             rows=count,
             whole=whole,

@@ -20,7 +20,8 @@ from outcome_rl_kernels.loss.inputs import token_batch
 from outcome_rl_kernels.loss.ratios import clipped_surrogate
 from outcome_rl_kernels.loss.reference import logps_and_entropies
 from outcome_rl_kernels.loss.rows import triton as row_kernels_triton
-from outcome_rl_kernels.loss.rows.triton import default_loss_rows, row_gradients, row_statistics, scale_
+from outcome_rl_kernels.loss.rows.scale_triton import scale_
+from outcome_rl_kernels.loss.rows.triton import default_loss_rows, row_gradients, row_statistics
 from outcome_rl_kernels.loss.types import LogitRows, LossInputs, LossSettings, TokenBatch, map_tensors
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
