@@ -8,7 +8,6 @@ from outcome_rl.outcomes.kinds import NAMED, FunctionMatcher, OutcomeKind
 from outcome_rl.outcomes.matcher import OutcomeMatcher
 from outcome_rl.user_functions import load_function
 from outcome_rl_kernels import GroupRule
-from outcome_rl_kernels.advantages.estimators import Need
 from outcome_rl_kernels.advantages.methods import parse
 from outcome_rl_kernels.checks import did_you_mean
 from outcome_rl_kernels.loss.types import AnswerMaskMode
@@ -112,11 +111,6 @@ class ExplorationConfig(GroupRule):
         """Return whether there is a bonus at all."""
         return bool(self.terms)
 
-    @property
-    def needs(self) -> frozenset[Need]:
-        """Return the columns that the estimator reads; `majority` computes its rewards from the answers."""
-        return self.estimator.needs
-
     def check_correctness(self, *, fix: str, rewarded: bool = True) -> None:
         """Refuse settings that depend on which responses are correct; call it where that is unknown.
 
@@ -129,11 +123,11 @@ class ExplorationConfig(GroupRule):
         """
         if any(term.bonus.zero_when_all_correct for term in self.terms):
             needing = f"bonus={self.bonus!r}"
-        elif "correct" in self.needs:
+        elif "correct" in self.estimator.needs:
             needing = f"adv_estimator={self.adv_estimator!r}"
         elif self.gate is not None:
             needing = f"gate={self.gate}"
-        elif not rewarded and "rewards" in self.needs:
+        elif not rewarded and "rewards" in self.estimator.needs:
             needing = "adv_estimator without rewards"
         else:
             return
