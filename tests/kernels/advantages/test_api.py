@@ -9,16 +9,13 @@ from typing import Any
 
 import pytest
 import torch
+from loss_cases import GPU, ON_GPU
 
 from outcome_rl_kernels import GroupRule, OutcomeCounts, group_advantages
 from outcome_rl_kernels.advantages import api
-from outcome_rl_kernels.backends import triton_obstacle
 
 pytestmark = pytest.mark.gpu
-DEVICE = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
-NO_TRITON = triton_obstacle(DEVICE)
-needs_triton = pytest.mark.skipif(NO_TRITON is not None, reason=f"Triton: {NO_TRITON}")
-IMPLS = ["reference", pytest.param("triton", marks=needs_triton)]
+DEVICE = torch.device(GPU, 0) if GPU == "cuda" else torch.device("cpu")
 
 QUESTIONS = torch.tensor([11, 22])
 OUTCOMES = torch.tensor([[1, 1, 2, 0], [1, 3, 3, 3]])
@@ -161,9 +158,9 @@ SHAPES = [(2, 1), (4, 8), (2, 33), (1, 160)]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@needs_triton
-def test_the_table_of_a_gpu_gives_the_numbers_of_a_cpu(dtype: torch.dtype) -> None:
-    counts, oracle = OutcomeCounts(1, DEVICE, impl="triton"), OutcomeCounts(impl="reference")
+@pytest.mark.parametrize("impl", [ON_GPU])
+def test_the_table_of_a_gpu_gives_the_numbers_of_a_cpu(dtype: torch.dtype, impl: Any) -> None:
+    counts, oracle = OutcomeCounts(1, DEVICE, impl=impl), OutcomeCounts(impl="reference")
     options: dict[str, Any] = {"bonus": "ucb+ucb_mean+ucb_con+batch", "coef": 0.3}
     for step, (B, n) in enumerate(SHAPES * 2):
         columns = groups(B, n, step, dtype)
@@ -190,7 +187,7 @@ def test_error_against_float64(dtype: torch.dtype) -> None:
         assert ((found.bonuses.double() - exact.bonuses).abs() <= torch.finfo(dtype).eps).all()
 
 
-@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize("impl", ["reference", ON_GPU])
 def test_rewards_that_are_no_numbers_show_and_stay_in_their_group(monkeypatch: pytest.MonkeyPatch, impl: Any) -> None:
     monkeypatch.setattr(api, "check_finite", lambda *arguments: None)  # as on a GPU
     nan, inf = math.nan, math.inf

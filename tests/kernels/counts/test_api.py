@@ -30,7 +30,6 @@ INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 EDGE_KEYS = [INT64_MIN, INT64_MAX, 0, -1, 1, *(i << 56 for i in range(1, 5)), *(-i for i in range(2, 6))]
 keys = st.sampled_from(EDGE_KEYS) | st.integers(INT64_MIN, INT64_MAX)
 rows = st.tuples(keys, keys)
-batches = st.lists(st.lists(rows, max_size=40), max_size=6)
 
 
 def columns(pairs):
@@ -49,20 +48,6 @@ def example(rule="r1"):
 
 
 # --- counting ---
-
-
-@settings(max_examples=150, deadline=None)
-@given(batches=batches)
-def test_equals_a_dictionary_through_growth(batches):
-    counts, oracle = OutcomeCounts(capacity=1), Counter()
-    for batch in batches:
-        questions, outcomes = columns(batch)
-        expected = [oracle[row] for row in batch]
-        assert counts.lookup(questions, outcomes).tolist() == expected
-        assert counts.observe(questions, outcomes).tolist() == expected
-        oracle.update(batch)
-    assert as_dict(counts) == dict(oracle)
-    assert len(counts) == len(oracle)
 
 
 @settings(max_examples=50, deadline=None)
@@ -308,7 +293,7 @@ def test_a_failed_write_keeps_the_previous_snapshot(tmp_path, monkeypatch, call)
 def test_history_is_that_of_a_list(impl, data):
     """Batches in which a question may have several groups, some only looked at, through growth and moves."""
     counts, seen = OutcomeCounts(capacity=1, impl=impl), []
-    small = st.integers(0, 3)
+    small = st.integers(0, 3) | st.sampled_from(EDGE_KEYS)
     for _ in range(data.draw(st.integers(1, 2 if impl == "triton" else 6))):
         B, n = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4))
         questions = data.draw(st.lists(st.sampled_from([0, 1, INT64_MIN, INT64_MAX]), min_size=B, max_size=B))

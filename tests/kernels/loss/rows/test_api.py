@@ -7,33 +7,20 @@ import math
 
 import pytest
 import torch
-from loss_cases import needs_native
+from loss_cases import BACKENDS, GPU, ON_GPU
 from torch import Tensor
 
-from outcome_rl_kernels.backends import triton_obstacle
 from outcome_rl_kernels.loss.rows.api import row_kernels
 from outcome_rl_kernels.loss.types import LogitRows
 
-DEVICES = {"native": "cpu", "triton": "cuda" if torch.cuda.is_available() else "cpu"}
-HALVES = {"native": [torch.bfloat16], "triton": [torch.bfloat16, torch.float16]}
-NO_TRITON = triton_obstacle(torch.device(DEVICES["triton"]))
-MARKS = {
-    "native": [needs_native],
-    "triton": [
-        pytest.mark.gpu,
-        pytest.mark.skipif(NO_TRITON is not None, reason=f"Triton: {NO_TRITON}"),
-        # NumPy, which interprets, warns where a GPU silently overflows to the wanted infinity.
-        pytest.mark.filterwarnings("ignore:(overflow|invalid value|divide by zero|All-NaN) .*:RuntimeWarning"),
-    ],
-}
-
-
+DEVICES = {"native": "cpu", "triton": GPU}
 of_all_kernels = pytest.mark.parametrize(
     ("impl", "dtype"),
     [
-        pytest.param(impl, dtype, marks=marks, id=f"{impl}-{dtype}".replace("torch.", ""))
-        for impl, marks in MARKS.items()
-        for dtype in (torch.float32, *HALVES[impl])
+        pytest.param(impl, dtype, marks=one.marks, id=f"{impl}-{dtype}")
+        for one, halves in ((BACKENDS[1], [torch.bfloat16]), (ON_GPU, [torch.bfloat16, torch.float16]))
+        for impl in one.values
+        for dtype in (torch.float32, *halves)
     ],
 )
 
