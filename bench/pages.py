@@ -4,6 +4,7 @@ A table stands between two marks that name it. Nothing is measured.
 """
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,7 @@ def pages() -> dict[Path, str]:
             "losses": loss_page.readme_table(read(RESULTS / "loss-cuda.json")),
             "answers": answers_line(),
         },
+        "docs/drop-ins.md": {"peers": peers_block(RESULTS)},
         "docs/results.md": {"answers": answers_line()},
         "bench/results/steps.md": {
             "step": step_block(read(RESULTS / "step-cpu.json")),
@@ -208,6 +210,19 @@ def generated_block(record: dict[str, Any]) -> str:
         "\n".join(lines)
         + f"\n\nRule `{record['rule']}`; seed {record['seed']}, {record['pairs']:,} pairs of each label.\n"
     )
+
+
+def peers_block(results: Path) -> str:
+    """Return a table of other libraries' tests on ours, with the reason of every refusal and failure."""
+    lines = ["| tests of | passed | refused | failed | why |", "|---|---:|---:|---:|---|"]
+    for path in sorted(results.glob("peers-*.json")):
+        figures = read(path)["figures"]
+        name, one = path.stem.removeprefix("peers-"), figures[[*figures][-1]]
+        kinds = {re.split(" at | for token_loss=|; ", text.partition(": ")[2])[0] for text in one.get("refusals", {})}
+        why = "; ".join([*sorted(kinds), *one.get("failures", one.get("others", {}))])
+        refused, passed = one.get("refused", 0), one["passed"]
+        lines.append(f"| `{name}` | {passed} | {refused} | {one['of'] - passed - refused} | {why} |")
+    return "\n".join(lines) + "\n"
 
 
 def read(path: Path) -> dict[str, Any]:
