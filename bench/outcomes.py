@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(rules.report_table(options.data, options.reports))
         return
     if options.rules:
-        found = rules.without_texts(rules.measure(options.data))
+        found = rules.measure(options.data)
         print(f"{rules.table(found)}\nwrote {write_result(options.out, 'outcome-rules', {}, found)}")
         return
     figures = {

@@ -1,132 +1,25 @@
-"""Rules of outcomes, each switched off in turn, and the reported answers by class.
+"""What the rules of outcomes decide, and the reported answers by class.
 
     python -m bench.outcomes --data FOLDER --rules
     python -m bench.outcomes --data FOLDER --reports
 
-`--rules` counts, for each rule, the answers of generations (FOLDER/generations) whose key or correctness changes, and
-the labelled pairs (FOLDER/pairs) and reported answers (FOLDER/answers) that it wins and loses. A rule that wins none
-and changes none decides nothing. `--reports` prints how many answers of each class of reports are right.
+`--rules` switches each condition of the rules off in turn (`bench.probes`), on the generations (FOLDER/generations),
+the golds of problems (FOLDER/problems), public answers (FOLDER/public, by `bench.public_answers`), labelled pairs
+(FOLDER/pairs) and reported answers (FOLDER/answers). `--reports` prints how many answers of each class are right.
 """
 
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
-from unittest.mock import patch
+from typing import Any
 
-import numpy as np
-
+from bench.probes import SPELLING, Case, Decided, decided
 from outcome_rl import OutcomeMatcher, extract_answer, outcome_key
 from outcome_rl.files.rows import read_objects
 from outcome_rl.isolation.grader import MathVerifyPool
 from outcome_rl.outcomes.canonical.spellings import SPELLINGS
 
-Change = tuple[Any, Any]
-"""A function or table of the library, and what replaces it in every module that imports it."""
-
-
-class Case(NamedTuple):
-    """An answer, or a response that holds one, the gold answer, and whether they are equal, if that is known."""
-
-    answer: str | None
-    gold: str
-    expected: bool | None = None
-
-
-def never(*_: Any) -> bool:
-    return False
-
-
-def always(*_: Any) -> bool:
-    return True
-
-
-def same(text: str) -> str:
-    return text
-
-
-def rules() -> dict[str, Sequence[Change]]:
-    """Return the rules that can be switched off, by name."""
-    from outcome_rl.outcomes import refutation, tolerance
-    from outcome_rl.outcomes.canonical import labels, notations, spellings
-
-    def nothing(*_: Any) -> None:
-        return None
-
-    def nothings(*_: Any) -> frozenset[str]:
-        return frozenset()
-
-    found: dict[str, Sequence[Change]] = {
-        "all of tolerance": [(tolerance.within_tolerance, never), (tolerance.contradicts, never)],
-        "rounding": [(tolerance._rounds_to, never)],
-        "labels of one side": [(tolerance._readings, nothings)],
-        "units of one side": [(tolerance._without_unit, nothings)],
-        "units of both sides": [(tolerance.sizes, nothings)],
-        "one function": [(tolerance._same_function, never)],
-        "vote of math-verify counts always": [(refutation.refuted, never)],
-        "vote of math-verify counts never": [(refutation.refuted, always)],
-        "spellings, all": [(spellings.respelled, same)],
-        "signs of one character": [(spellings._ascii, same)],
-        "notations": [(notations.in_notation, nothing)],
-        "letter case of words": [(notations.folded, lambda words: words.replace(" ", ""))],
-        "labels": [(labels.label_of, nothing)],
-    }
-    for row in spellings.SPELLINGS:
-        others = tuple(one for one in spellings.SPELLINGS if one != row)
-        found[f"`{row.example[0]}`"] = [(spellings.SPELLINGS, others)]
-    return found
-
-
-def library() -> Iterator[Any]:
-    """Return the loaded modules of the library."""
-    return (module for name, module in list(sys.modules.items()) if name.startswith("outcome_rl."))
-
-
-def forget() -> None:
-    """Empty the caches of all functions of the library."""
-    for module in library():
-        for value in list(vars(module).values()):
-            if hasattr(value, "cache_clear"):
-                value.cache_clear()
-
-
-@contextmanager
-def switched_off(changes: Iterable[Change]) -> Iterator[None]:
-    """Replace functions in every module that holds them, with empty caches before and after."""
-    patches = [
-        patch.object(module, name, replacement)
-        for function, replacement in changes
-        for module in library()
-        for name, value in list(vars(module).items())
-        if value is function
-    ]
-    for one in patches:
-        one.start()
-    forget()
-    try:
-        yield
-    finally:
-        for one in patches:
-            one.stop()
-        forget()
-
-
-@contextmanager
-def remembered_votes() -> Iterator[None]:
-    """Ask math-verify about a pair once, however many rules are switched off."""
-    votes: dict[tuple[str, str], Any] = {}
-    vote = MathVerifyPool.vote
-
-    def remembering(pool: MathVerifyPool, pairs: Sequence[tuple[str, str]], *arguments: Any, **named: Any) -> Any:
-        pairs = list(pairs)
-        if new := [pair for pair in dict.fromkeys(pairs) if pair not in votes]:
-            votes.update(zip(new, vote(pool, new, *arguments, **named), strict=True))
-        return [votes[pair] for pair in pairs]
-
-    with patch.object(MathVerifyPool, "vote", remembering):
-        yield
+LABELLED = ("pairs", "reports")
 
 
 def generated(folder: Path) -> list[Case]:
@@ -183,84 +76,86 @@ def responses_of(reports: Sequence[Mapping[str, Any]]) -> list[Case]:
     ]
 
 
+class Votes:
+    """Votes on labelled pairs, each asked once, however many conditions are switched off; on others there is none."""
+
+    def __init__(self, cases: Iterable[Case], pool: MathVerifyPool) -> None:
+        self.labelled = {(case.gold, case.answer) for case in cases if case.expected is not None}
+        self.pool, self.votes = pool, dict[tuple[str, str], str]()
+
+    def vote(self, pairs: Sequence[tuple[str, str]], *_: Any, **__: Any) -> list[str]:
+        for pair in pairs:
+            if pair not in self.votes:
+                self.votes[pair] = self.pool.vote([pair])[0] if pair in self.labelled else "vote"
+        return [self.votes[pair] for pair in pairs]
+
+
+def all_cases(folder: Path) -> list[Case]:
+    """Return the distinct answers of all sources; of two integers no rule changes anything."""
+    public = ((path.stem, row) for path in sorted((folder / "public").glob("*.jsonl")) for _, row in read_objects(path))
+    problems = (row for path in sorted((folder / "problems").glob("*.jsonl")) for _, row in read_objects(path))
+    golds = [answer_in(str(row.get("answer") or row.get("solution") or "")) for row in problems]
+    found = [
+        *(case._replace(source="pairs") for case in labelled(folder)),
+        *(case._replace(source="reports") for case in responses_of(reported(folder))),
+        *(case._replace(source="generations") for case in generated(folder)),
+        *(Case(gold, gold, None, "problems") for gold in golds),
+        *(Case(row["answer"], row["gold"], None, source) for source, row in public),
+    ]
+    return list(dict.fromkeys(case for case in found if not (_is_integer(case.answer) and _is_integer(case.gold))))
+
+
 def measure(folder: Path) -> dict[str, Any]:
-    """Return what each rule decides, and the state with all rules."""
-    reports = reported(folder)
-    sources: dict[str, Callable[[], list[Case]]] = {
-        "generations": lambda: generated(folder),
-        "pairs": lambda: labelled(folder),
-        "reports": lambda: responses_of(reports),
-    }
-
-    def run() -> dict[str, tuple[list[Case], Any, Any]]:
-        return {name: (cases := source(), *verdicts(cases)) for name, source in sources.items()}
-
-    with remembered_votes():
-        base = run()
-        figures: dict[str, Any] = {"all": {name: agreement(*found) for name, found in base.items()}, "rules": {}}
-        for name, changes in rules().items():
-            with switched_off(changes):
-                off = run()
-            figures["rules"][name] = {source: difference(base[source], off[source]) for source in sources}
-            print(row_of(name, figures["rules"][name]), flush=True)
-    return figures
-
-
-def agreement(cases: Sequence[Case], _: Any, correct: Any) -> dict[str, int]:
-    known = [(case.expected, bool(verdict)) for case, verdict in zip(cases, correct, strict=True)]
+    """Return what each condition decides, and the number of answers of each source."""
+    cases = all_cases(folder)
+    with MathVerifyPool(1) as pool:
+        found = decided(cases, Votes(cases, pool))
     return {
-        "rows": len(cases),
-        "right": sum(expected == verdict for expected, verdict in known if expected is not None),
-        "wrong_equal": sum(verdict and expected is False for expected, verdict in known),
+        "answers": dict(Counter(case.source for case in cases)),
+        "modules": by_module(found),
+        "spellings": by_row(found),
     }
 
 
-def difference(base: tuple[list[Case], Any, Any], off: tuple[list[Case], Any, Any]) -> dict[str, Any]:
-    """Return how many keys and verdicts a rule changes; of labelled rows, how many it wins and loses."""
-    cases, keys, correct = base
-    changed = np.nonzero(correct != off[2])[0]
-    return {
-        "keys": int(np.sum(keys != off[1])),
-        "correct": len(changed),
-        "won": sum(cases[i].expected is bool(correct[i]) for i in changed),
-        "lost": sum(cases[i].expected is bool(off[2][i]) for i in changed),
-        "rows": [[cases[i].answer, cases[i].gold] for i in changed[:4]],
-    }
+def by_module(found: Iterable[Decided]) -> dict[str, dict[str, int]]:
+    """Return, for each module, how many conditions decide real answers, only others, or none."""
+    modules: dict[str, Counter[str]] = {}
+    for one in found:
+        real = sum(number for source, number in one.changed.items() if source not in LABELLED)
+        kind = "real" if real else "labelled" if one.changed else "none" if one.held else "never"
+        modules.setdefault(one.probe.module, Counter()).update((kind, "all"))
+        if not one.changed:
+            print(f"{kind}: {one.probe.module}:{one.probe.line}: {one.probe.text}")
+    return {name: dict(counts) for name, counts in sorted(modules.items())}
 
 
-def without_texts(figures: dict[str, Any]) -> dict[str, Any]:
-    """Return the figures without examples, whose licences keep them out of result files."""
-    kept = {
-        name: {source: {k: v for k, v in row.items() if k != "rows"} for source, row in rows.items()}
-        for name, rows in figures["rules"].items()
-    }
-    return figures | {"rules": kept}
-
-
-HEADER = "| without | real keys | real correct | pairs won | lost | reports won | lost |\n|---|" + "---:|" * 6
-
-
-def row_of(name: str, row: Mapping[str, Any]) -> str:
-    """Return the row of a rule."""
-    real, pairs, reports = row["generations"], row["pairs"], row["reports"]
-    cells = (real["keys"], real["correct"], pairs["won"], pairs["lost"], reports["won"], reports["lost"])
-    return f"| {name} | " + " | ".join(map(str, cells)) + " |"
+def by_row(found: Iterable[Decided]) -> list[dict[str, Any]]:
+    """Return, for each spelling, the real, labelled and reported answers that have it."""
+    return [
+        {"text": one.probe.text, "real": sum(n for source, n in one.held.items() if source not in LABELLED)}
+        | {source: one.held[source] for source in LABELLED}
+        for one in found
+        if one.probe.module == SPELLING
+    ]
 
 
 def table(figures: Mapping[str, Any]) -> str:
-    """Return the table of rules in Markdown."""
-    base = figures["all"]
-    return "\n".join(
-        [
-            HEADER,
-            *(row_of(name, row) for name, row in figures["rules"].items()),
-            "",
-            f"{base['generations']['rows']:,} distinct real answers; of {base['pairs']['rows']} labelled pairs "
-            f"{base['pairs']['right']} are right and {base['pairs']['wrong_equal']} wrongly equal; of "
-            f"{base['reports']['rows']} reported answers {base['reports']['right']} and "
-            f"{base['reports']['wrong_equal']}.",
-        ]
-    )
+    """Return the tables of conditions and spellings in Markdown."""
+    kinds = ("all", "real", "labelled", "none", "never")
+    lines = ["| module | conditions | decide real answers | only labelled ones | hold, decide none | never hold |"]
+    lines.append("|---|" + "---:|" * 5)
+    for name, row in figures["modules"].items():
+        lines.append(f"| {name} | " + " | ".join(str(row.get(kind, 0)) for kind in kinds) + " |")
+    lines += ["", "| spelling | real answers | labelled pairs | reports |", "|---|" + "---:|" * 3]
+    for row in figures["spellings"]:
+        lines.append(f"| {code(row['text'])} | {row['real']} | {row['pairs']} | {row['reports']} |")
+    answers = ", ".join(f"{number:,} of {name}" for name, number in figures["answers"].items())
+    return "\n".join([*lines, "", f"Answers: {answers}."])
+
+
+def code(text: str) -> str:
+    """Return a text as code in a cell of a table."""
+    return f"`{text.replace('|', chr(92) + '|')}`"
 
 
 def report_table(folder: Path, examples: int = 0) -> str:
@@ -299,6 +194,5 @@ def spelling_table() -> str:
     """Return the table of spellings in Markdown."""
     lines = ["| text | is read as | stays |", "|---|---|---|"]
     for row in SPELLINGS:
-        cells = (f"`{text.replace('|', chr(92) + '|')}`" for text in (*row.example, row.counter))
-        lines.append(f"| {' | '.join(cells)} |")
+        lines.append(f"| {' | '.join(map(code, (*row.example, row.counter)))} |")
     return "\n".join(lines)

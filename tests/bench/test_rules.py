@@ -1,30 +1,25 @@
-"""The table of rules: a rule that is switched off is off in every module, and back afterwards."""
+"""The table of rules: a condition that is switched off is off in every module, and back afterwards."""
 
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from bench import rules
+from bench import probes, rules
 from outcome_rl import equivalent
-from outcome_rl.outcomes.canonical import spellings
-
-OFF = [(spellings.SPELLINGS, ())]
 
 
-def test_a_rule_is_off_everywhere_and_back_afterwards() -> None:
+def test_a_condition_is_off_and_the_rules_are_back_afterwards() -> None:
+    with probes.probed() as found:
+        from outcome_rl.outcomes.keys import by_grammar, canonical_text
+
+        power = next(number for number, probe in enumerate(found.all) if probe.text == "2**10")
+        assert canonical_text("2**10") == "q:1024/1"
+        assert found.held[power]
+        found.off = power
+        by_grammar.cache_clear()
+        assert canonical_text("2**10") != "q:1024/1"
     assert equivalent("2**10", "1024")
-    with rules.switched_off(OFF):
-        assert not equivalent("2**10", "1024")
-    assert equivalent("2**10", "1024")
-
-
-def test_every_rule_names_a_function_that_other_modules_hold() -> None:
-    for name, changes in rules.rules().items():
-        with rules.switched_off(changes):
-            held = [id(value) for module in rules.library() for value in vars(module).values()]
-            assert all(id(rule) not in held for rule, _ in changes), name
 
 
 @pytest.fixture
@@ -54,22 +49,18 @@ def test_rows_are_distinct_and_labelled(folder: Path) -> None:
     assert rules.labelled(folder) == [rules.Case("2**10", "1024", True)]
 
 
-def test_the_table_counts_what_a_rule_decides(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rules, "rules", lambda: {"spellings": OFF})
+def test_the_table_counts_what_a_condition_decides(folder: Path) -> None:
     figures = rules.measure(folder)
-    assert figures["all"]["pairs"] == {"rows": 1, "right": 1, "wrong_equal": 0}
-    row = figures["rules"]["spellings"]
-    assert (row["pairs"]["won"], row["pairs"]["lost"], row["pairs"]["rows"]) == (1, 0, [["2**10", "1024"]])
-    assert "rows" not in rules.without_texts(figures)["rules"]["spellings"]["pairs"]
-    assert "| spellings | 1 | 1 | 1 | 0 | 0 | 0 |" in rules.table(figures)
+    assert figures["answers"] == {"pairs": 1, "reports": 2, "generations": 1}
+    assert {"text": "2**10", "real": 1, "pairs": 1, "reports": 1} in figures["spellings"]
+    assert figures["modules"]["spelling"]["real"] == 1
+    assert "| `2**10` | 1 | 1 | 1 |" in rules.table(figures)
+
+
+def test_won_and_lost_answers_are_counted(folder: Path) -> None:
+    (row,) = [one for one in probes.decided(rules.all_cases(folder), None) if one.probe.text == "2**10"]
+    assert (row.won, row.lost) == (1, 0)
 
 
 def test_reports_are_right_if_correctness_and_key_are(folder: Path) -> None:
     assert "| words | 2 | 1 | 0 |" in rules.report_table(folder)
-
-
-def test_difference_counts_won_and_lost_rows() -> None:
-    cases = [rules.Case("1", "1", True), rules.Case("1", "2", False)]
-    keys = np.array([1, 2])
-    row = rules.difference((cases, keys, np.array([True, True])), (cases, keys, np.array([False, False])))
-    assert (row["won"], row["lost"]) == (1, 1)
