@@ -46,8 +46,9 @@ class Family(NamedTuple):
     pieces: tuple[str, ...]
 
     def text(self, length: int) -> str:
+        """Return a text of at most a length: what is longer than extraction reads would lose its frame."""
         unit = "".join(self.pieces)
-        return self.frame.replace("{}", unit * (length // len(unit)), 1)
+        return self.frame.replace("{}", unit * ((length - len(self.frame)) // len(unit)), 1)
 
 
 def families(rng: random.Random) -> Iterator[Family]:

@@ -52,20 +52,11 @@ class Evaluator:
         self._work = 0
         self._vectors: dict[Tree, list[Number]] = {}
         self._constants: dict[Tree, Number] = {}  # powers of numbers, which are the same at every point
-        self._has_variables = True
 
     def key(self, tree: Tree) -> str:
         """Return the key of an expression: of its value if it has no variables or is constant, else of the function."""
         keys = list(map(rounded, self.values(tree))) if names_in(tree) else []
         return function_key("f", keys) if len(set(keys)) > 1 else number_key(self.value(tree, 0))
-
-    def number(self, tree: Tree) -> Number:
-        """Return the value of an expression without variables, for which no rule is needed."""
-        self._has_variables = False
-        try:
-            return self.value(tree, 0)
-        finally:
-            self._has_variables = True
 
     def ratio_key(self, tag: str, tree: Tree, scale: Number) -> str:
         """Return the key of a function over a number."""
@@ -88,7 +79,7 @@ class Evaluator:
                 context = mp()
                 return {"i": context.j, "pi": context.pi, "e": context.e}[name] * 1
             case Call("^", (base, exponent)):
-                if not self._has_variables or names_in(tree):
+                if names_in(tree):
                     return self._power(base, exponent, point)
                 if tree not in self._constants:
                     self._constants[tree] = self._power(base, exponent, point)
@@ -113,14 +104,14 @@ class Evaluator:
         return reduce(function, operands)
 
     def _product(self, factors: tuple[Tree, ...], point: int) -> Number:
-        if not self._has_variables or not any(map(_is_joined, factors)):
+        if not any(map(_is_joined, factors)):
             return self._work_on("*", [self.value(factor, point) for factor in factors])
         times = Counter(factors)
         return self._work_on("*", [self._rational_power(part, Fraction(times[part]), point) for part in times])
 
     def _inverse(self, tree: Tree, point: int) -> Number:
         """Return 1 over a value; of a root as a power, so that `1/\\sqrt x` is `\\sqrt x/x`."""
-        if self._has_variables and (_is_joined(tree) or _holds_joined(tree)):
+        if _is_joined(tree) or _holds_joined(tree):
             return self._rational_power(tree, Fraction(-1), point)
         return self._work_on("/", [_ONE, self.value(tree, point)])
 
@@ -186,10 +177,10 @@ class Evaluator:
         return exponent if type(exponent) is Fraction else None
 
     def _power(self, base: Tree, exponent: Tree, point: int) -> Number:
-        rational = self._exponent(call("^", base, exponent)) if self._has_variables else None
+        rational = self._exponent(call("^", base, exponent))
         if rational is not None and names_in(base):
             return self._rational_power(base, rational, point)
-        if not self._has_variables or not names_in(base) or self._is_constant(base):
+        if not names_in(base) or self._is_constant(base):
             self._spend(OPERATORS["^"][0])
             return power(self.value(base, point), self.value(exponent, point))
         logarithm = multiply(self.value(exponent, point), self._logarithm(base, point))

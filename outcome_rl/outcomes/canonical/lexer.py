@@ -86,6 +86,7 @@ _TOKEN = re.compile(
 )
 _BEFORE_UNIT = re.compile(r"(?:[0-9})]|\\pi ?)\Z")
 _TEXT = re.compile(r"\\text\{ ?([^{}\\]{1,30}?)\.? ?\}(\^-?[1-9](?![0-9])|\^\{-?[1-9]\})?")
+_JOINT = re.compile(r"(?:/|\\cdot ?)?(?=\\text\{)")
 _UNIT = re.compile(rf"(?:square |cubic )?units?|{UNIT_WORDS}|{COUNTER}")
 _LETTER_IN_TEXT = re.compile(r"\(?([A-Za-z])\)?")  # a variable, or a choice: `\text{(B)}`
 # All groups between bare commas are thousands, or none is: `54,108,12` is a list; `3 125/250` is a mixed number.
@@ -143,10 +144,8 @@ def _end_of_unit(plain: str, start: int) -> int:
         if not (readings_of(unit) or _UNIT.fullmatch(unit)) or text[0] == r"\text{K}":  # `5\text{K}` is 5000, too
             break
         end = at = text.end()
-        for joint, sign in (("/", "/"), (r"\cdot ", "·"), (r"\cdot", "·"), ("", "·")):
-            if plain.startswith(joint + r"\text{", at):
-                unit, at = unit + sign, at + len(joint)
-                break
+        joint = _JOINT.match(plain, at)
+        unit, at = (unit + ("/" if "/" in joint[0] else "·"), joint.end()) if joint else (unit, at)
     return end
 
 
@@ -299,12 +298,11 @@ class TokenReader:
         """Return the tokens of a group in braces, or the next one."""
         if not self.accept("{"):
             return [self.take()]
-        start, depth = self.position, 1
-        while depth:
-            if self.next is _END:
-                raise self.refusal()
-            depth += {"{": 1, "}": -1}.get(self.take().text, 0)
-        return self.tokens[start : self.position - 1]
+        start, end = self.position, closing(self.tokens, self.position - 1)
+        if end < 0:
+            raise self.refusal()
+        self.position = end + 1
+        return self.tokens[start:end]
 
     def refusal(self) -> NotUnderstood:
         kind, text = self.next

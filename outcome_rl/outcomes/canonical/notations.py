@@ -65,11 +65,6 @@ def clock_key(text: str) -> str | None:
     return clock and f"time:{int(clock[1])}:{clock[2]}"
 
 
-def word_key(text: str) -> str | None:
-    """Return the canonical text of a single word, name or Roman numeral; None for anything else."""
-    return f"t:{folded(text)}" if is_word(text) else None
-
-
 def is_word(text: str) -> bool:
     """Whether a text is a word, a name or a Roman numeral: `odd`, `Evelyn`, `AB`, `no`, `iv`.
 

@@ -22,7 +22,7 @@ from outcome_rl.outcomes.canonical.lexer import (
     trimmed,
     words_in,
 )
-from outcome_rl.outcomes.canonical.notations import clock_key, word_key
+from outcome_rl.outcomes.canonical.notations import clock_key, folded, is_word
 from outcome_rl.outcomes.canonical.parser import parse_expression
 from outcome_rl.outcomes.canonical.trees import Call, Constant, Rational, Tree, call, names_in, nodes
 
@@ -110,13 +110,10 @@ class _Reader:
 
     def equation(self, sides: list[Tokens]) -> Element:
         label = label_of(sides[0])
-        if (
-            label is not None
-            and not holds_label(label, sides[1:])
-            and not (self.is_name(label, sides[1:]) or self.is_curve(label, sides[1:]))
-        ):
-            if label.startswith("("):
-                _check_tuple(label, sides[-1])
+        if label is not None and not holds_label(label, sides[1:]) and not self.is_curve(label, sides[1:]):
+            names = label[1:-1].split(",") if label.startswith("(") else []
+            if names != sorted(set(names), key=place_of_label):
+                raise NotUnderstood("a tuple whose labels are in another order")
             values = [self.value(side) for side in sides[1:]]
             if len({value.key for value in values}) > 1:
                 raise NotUnderstood("a chain of different values")
@@ -134,18 +131,13 @@ class _Reader:
             return number_element(zero[0])._replace(label=min(names_in(difference)))
         return Element(self.evaluator.ratio_key("eq", difference, at[0]))
 
-    def is_name(self, label: str, sides: list[Tokens]) -> bool:
-        """Whether both sides are names, as in the line `y = x`."""
-        return (
-            len(sides) == 1
-            and "(" not in label
-            and label_of(sides[0]) is not None
-            and len(names_in(self.parse(sides[0]))) == 1
-        )
-
     def is_curve(self, label: str, sides: list[Tokens]) -> bool:
         """Whether an equation relates coordinates, as `y = 2x + 3` does, which is `2x - y + 3 = 0`."""
-        return len(sides) == 1 and label in _COORDINATES and not _COORDINATES.isdisjoint(map(_text_of, sides[0]))
+        return (
+            len(sides) == 1
+            and label in _COORDINATES
+            and any(token.kind == "name" and token.text in _COORDINATES for token in sides[0])
+        )
 
     def inequality(self, trees: list[Tree], operators: list[str]) -> Element:
         names = frozenset().union(*map(names_in, trees))
@@ -214,7 +206,7 @@ class _Reader:
     def expression(self, tree: Tree) -> Element:
         names = names_in(tree)
         if not names:
-            return number_element(self.evaluator.number(tree))
+            return number_element(self.evaluator.value(tree, 0))
         if self.integer in names and _PI in nodes(tree):
             return Element(f"over Z:{Evaluator(self.integer).key(tree)}")
         return Element(self.evaluator.key(tree))
@@ -320,10 +312,6 @@ def _without_denominator(left: Tree, right: Tree) -> tuple[Tree, Tree]:
     return left, right
 
 
-def _text_of(token: Token) -> str:
-    return token.text if token.kind == "name" else ""
-
-
 def number_element(value: Number) -> Element:
     return Element(arithmetic.number_key(value), numbers=intervals.point(value) if is_real(value) else None)
 
@@ -337,20 +325,8 @@ def _notation(tokens: Tokens) -> str | None:
     kinds = {token.kind for token in tokens}
     text = "".join(token.text for token in tokens)
     if kinds == {"name"} and len(tokens) > 1:
-        return word_key(text)
+        return f"t:{folded(text)}" if is_word(text) else None
     return clock_key(text) if kinds == {"number", "symbol"} and len(tokens) == 3 else None
-
-
-def _check_tuple(label: str, side: Tokens) -> None:
-    """Refuse `(y, x) = (1, 2)`: if a tuple is not in the order of its labels, its order is ambiguous."""
-    names, side = label[1:-1].split(","), trimmed(side)
-    is_tuple = len(side) > 0 and side[0].text == "(" and closing(side, 0) == len(side) - 1
-    if (
-        not is_tuple
-        or len(list(split(side[1:-1], (",",)))) != len(names)
-        or sorted(set(names), key=place_of_label) != names
-    ):
-        raise NotUnderstood("a tuple whose labels are in another order, or of another number")
 
 
 def _infinity(texts: Sequence[str]) -> float | None:

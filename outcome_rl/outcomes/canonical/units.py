@@ -45,19 +45,12 @@ _FACTOR = re.compile(
 )
 
 
-_RAISED_IN_WORDS = re.compile(r"([a-z]{3,20}) (squared|cubed)\b")
-
-
 @lru_cache(maxsize=1 << 12)
 def readings_of(unit: str) -> Readings:
     """Return dimension and size of a unit such as `km/h`, `N·m`, `square cm` or `m s^{-2}`; nothing for other texts."""
     unit = re.sub(r"\\mu\s*(?=[A-Za-z])", "µ", re.sub(r"\bper ", "/", unit).replace(r"\Omega", "Ω"))
-    unit = (
-        _RAISED_IN_WORDS.sub(lambda one: f"{one[1]}{'²' if one[2] == 'squared' else '³'}", unit)
-        .replace(" /", "/")
-        .strip()
-    )
-    if len(unit) > 40 or unit.count("/") > 2:
+    unit = unit.replace(" /", "/").strip()
+    if len(unit) > 40:
         return frozenset()
     found: set[_Reading] = {((), Fraction(1))}
     for i, part in enumerate(re.sub(r"[()]", "", unit).split("/")):
