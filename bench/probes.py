@@ -43,7 +43,7 @@ class Probe(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """What a condition decides: by source, the answers for which it holds, and those that changed without it."""
+    """Answers that a condition decides: by source, those for which it holds, and those that changed without it."""
 
     probe: Probe
     held: Counter[str]

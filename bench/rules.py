@@ -1,4 +1,4 @@
-"""What the rules of outcomes decide, and the reported answers by class.
+"""Answers that each rule of outcomes decides, and the reported answers by class.
 
     python -m bench.outcomes --data FOLDER --rules
     python -m bench.outcomes --data FOLDER --reports
