@@ -134,10 +134,7 @@ HEAD = re.compile(
     r"|[\"']?(?!not\b)[^\W\d_]{1,40}(?: [^\W\d_]{1,40})?\s*+[.!]?\s*+[\"']?\s*+[.!]?\s*+(?:\n|\Z))"
 )
 # What is said after a value: a reason, another value that it is not, the same value in another form, a remark.
-_ENDS = (
-    r"(?:rather than|instead of|as opposed to|unlike|contrary to|(?:and |but )?(?:never|not)|but|although|though"
-    r"|while|whereas|however|yet)"
-)
+_ENDS = r"(?:rather than|instead of|unlike|whereas|while|but|(?:and |but )?not)"
 REMARK = re.compile(
     r"(?<=\s)(?:because|since|which|where|as|so)\s"
     rf"|(?:(?<=[0-9)$}}%°])|(?<=(?<![A-Za-z])[A-J])"

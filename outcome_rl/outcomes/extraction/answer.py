@@ -89,7 +89,7 @@ def answer_at(response: str, start: int, end: int, source: Source) -> Outcome | 
 
 
 _QUOTES = {'"': '"', "|": "|", "”": "“", "»": "«", "’": "‘"}
-_MARKED_CHOICE = re.compile(r"\([\s*]+([A-J])[\s*]+\)|\[([A-J])\]")  # `(**C**)`, `[C]`
+_MARKED_CHOICE = re.compile(r"\([\s*]+([A-J])[\s*]+\)|\[([A-J]|[A-Za-z]{2,20})\]")  # `(**C**)`, `[C]`, `[Yes]`
 _CLOSES_FORMULA = ("$", r"\)", r"\]")
 _EMPHASIS = "*_`" + whitespace + "\xa0\u2009\u202f\u3000"
 

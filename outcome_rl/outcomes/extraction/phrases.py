@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from outcome_rl.outcomes.extraction import announcements as words
-from outcome_rl.outcomes.extraction.answer import DIGIT, answer_at, bare, last_match, moved
+from outcome_rl.outcomes.extraction.answer import DIGIT, answer_at, bare, last_match
 from outcome_rl.outcomes.extraction.statement import DENIED, changed_behind, said
 from outcome_rl.outcomes.outcome import Outcome
 
@@ -139,33 +139,26 @@ def hash_mark(text: str) -> Outcome | None:
 
 
 _OPTION = r"(?:[(\[][A-J][)\]]|[A-J][.:)])[ \t]++(?!(?:is|are|was|were|we|let)\b|[^\n]{0,300}\b[A-J][).:])[^\n]{1,300}"
-_ALONE = re.compile(
-    r"[-−]?(?:[$€£]?\.?[0-9][0-9,]{0,40}(?:\.[0-9]+)?(?:/[0-9]+)?%?|\\[dt]?frac\{[0-9]+\}\{[0-9]+\})|\(?[A-J]\)?"
-    r"|\[[A-J]\]"
-    r"|\$[^$\n]++\$|\\\([^\n]{1,300}\\\)|[A-Za-z](?:_[0-9A-Za-z])?[ \t]*=[ \t]*[-−]?[0-9]+(?:\.[0-9]+)?(?:/[0-9]+)?"
-    rf"|{_OPTION}"
-)
+_ALONE = re.compile(rf"\(?[A-J]\)?|\[[A-Za-z]{{1,20}}\]|\$[^$\n]++\$|\\\([^\n]{{1,300}}\\\)|{_OPTION}")
+_UNDONE = re.compile(r"\s[-+*/×÷]\s[^=]*\Z|[A-J][).:]")  # a calculation that was cut off, or options
 # `... is:`, and an option below; a letter in the last line.
-_LAST_OPTION = re.compile(rf"(?::[ \t]*+\n\s*+{_OPTION}|\n\s*+(?:\([A-J]\)|[A-J](?=[.\s])))\s*+\.?\s*+\Z")
-_ELEMENT = re.compile(r"\s*+<([A-Za-z][\w:-]{0,30})>([^<\n]{1,100})</\1>\s*+\Z")
+_LAST_OPTION = re.compile(
+    rf"(?::[ \t]*+\n\s*+{_OPTION}|\n\s*+(?:\([A-J]\)|\[[A-Za-z]{{1,20}}\]|[A-J](?=[.\s])))\s*+\.?\s*+\Z"
+)
 
 
 def alone(text: str) -> Outcome | None:
-    """Read a number, a formula between its signs, `x = 2`, or a choice with or without its text, that is all.
+    """Read a quantity, a formula between its signs, `x = 2`, or a choice with or without its text, that is all.
 
-    An element of XML at the end, or an option below a colon, is read too.
+    A choice in the last line, or an option below a colon, is read too.
     """
-    if element := _ELEMENT.match(text, text.rfind("\n") + 1):
-        answer = bare(text[: element.end(2)][element.start(2) :])
-        return answer and moved(answer, element.start(2))
     whole = text.strip().removesuffix(".")
-    last = _LAST_OPTION.search(text, max(0, len(text) - 400))
-    start = (
-        last.start() + len(last[0]) - len(last[0].lstrip(": \n"))
-        if last
-        else text.index(whole)
-        if _ALONE.fullmatch(whole)
-        else None
-    )
-    answer = None if start is None else said(text, start)
+    if last := _LAST_OPTION.search(text, max(0, len(text) - 400)):
+        start = last.start() + len(last[0]) - len(last[0].lstrip(": \n"))
+    elif _ALONE.fullmatch(whole):
+        start = text.index(whole)
+    else:
+        answer = bare(text)
+        return answer if answer and DIGIT.search(answer.text) and not _UNDONE.search(answer.text) else None
+    answer = said(text, start)
     return answer and answer._replace(source="line")
