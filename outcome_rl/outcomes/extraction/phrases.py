@@ -140,7 +140,7 @@ def hash_mark(text: str) -> Outcome | None:
 
 _OPTION = r"(?:[(\[][A-J][)\]]|[A-J][.:)])[ \t]++(?!(?:is|are|was|were|we|let)\b|[^\n]{0,300}\b[A-J][).:])[^\n]{1,300}"
 _ALONE = re.compile(rf"\(?[A-J]\)?|\[[A-Za-z]{{1,20}}\]|\$[^$\n]++\$|\\\([^\n]{{1,300}}\\\)|{_OPTION}")
-_UNDONE = re.compile(r"\s[-+*/×÷]\s[^=]*\Z|[A-J][).:]")  # a calculation that was cut off, or options
+_UNDONE = re.compile(r"\s[-+*/×÷]\s[^=]{0,100}\Z|[A-J][).:]")  # a calculation that was cut off, or options
 # `... is:`, and an option below; a letter in the last line.
 _LAST_OPTION = re.compile(
     rf"(?::[ \t]*+\n\s*+{_OPTION}|\n\s*+(?:\([A-J]\)|\[[A-Za-z]{{1,20}}\]|[A-J](?=[.\s])))\s*+\.?\s*+\Z"
