@@ -128,8 +128,7 @@ def losses_match(report: Report, dtype: torch.dtype) -> Figures:
         worst, room = 0.0, {"workspace_bytes": 20 * vocabulary * dtype.itemsize}
         for number, name in enumerate(list(SETTINGS)[:: 3 if DRY else 1]):
             given = arguments_of(vocabulary, dtype, name, ("padded", "packed")[number % 2])
-            indices = given["mask"].flatten().nonzero()[:, 0]
-            for rows, options in (("contributing", {}), ("active", room), ("all", room), (indices, {})):
+            for rows, options in (("contributing", {}), ("active", room), ("all", room)):
                 worst = max(worst, largest_error(linear, given, dtype, rows=rows, **options))
             hidden, weight = (given.pop(name).double() for name in ("hidden", "weight"))
             given["logits"] = (hidden @ weight.t()).to(dtype)
