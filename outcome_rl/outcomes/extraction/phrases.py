@@ -105,7 +105,7 @@ def _announced(text: str) -> Iterator[tuple[int, int, bool]]:
             yield *before.span(before.lastindex or 0), language.is_english
 
 
-_TAG_END = re.compile(r"</(?:(?:final_?)?answer|final)>|\[/(?:final_?)?answer\]", re.IGNORECASE)
+_TAG_END = re.compile(r"</(?:(?:final_?)?answer|final|solution)>|\[/(?:final_?)?answer\]", re.IGNORECASE)
 
 
 def tag(text: str) -> Outcome | None:
