@@ -24,7 +24,7 @@ from outcome_rl.outcomes.guard import total
 NO_ANSWER = 0
 """The outcome key of a response without an answer."""
 
-OUTCOME_RULE = "canonical/18"
+OUTCOME_RULE = "canonical/19"
 """Version of the mapping from answers to keys. Counts made under another version cannot be mixed with these."""
 
 MAX_ANSWER_CHARS = 1000
@@ -188,7 +188,7 @@ _SAME = dict.fromkeys(
 )
 _SAME |= dict.fromkeys(("allreals", "allrealnumbers", "everyrealnumber", "anyrealnumber"), r"\mathbb R")
 _SAME |= {"infinity": r"\infty", "positiveinfinity": r"\infty", "negativeinfinity": r"-\infty", "-infinity": r"-\infty"}
-_SAME |= {"dne": "doesnotexist", "infinitelymanysolutions": "infinitelymany"}
+_SAME |= {"dne": "doesnotexist", "infinitelymanysolutions": "infinitelymany", "infinite": "infinitelymany"}
 _AND = re.compile(r"\\text\{ ?and ?\}")
 _HAS_MATHEMATICS = re.compile(r"[0-9\\=<>^]")
 

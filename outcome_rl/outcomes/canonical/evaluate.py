@@ -15,6 +15,8 @@ from functools import lru_cache, reduce
 from hashlib import blake2b
 
 from outcome_rl.outcomes.canonical.arithmetic import (
+    FUNCTIONS,
+    OPERATORS,
     Number,
     bits,
     bounded,
@@ -28,7 +30,6 @@ from outcome_rl.outcomes.canonical.arithmetic import (
     rounded,
     simplified,
 )
-from outcome_rl.outcomes.canonical.functions import FUNCTIONS, OPERATORS
 from outcome_rl.outcomes.canonical.lexer import TooLarge
 from outcome_rl.outcomes.canonical.trees import Apply, Call, Constant, Name, Rational, Tree, call, names_in, nodes
 

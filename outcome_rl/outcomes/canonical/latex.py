@@ -31,7 +31,7 @@ _SPELLINGS = {
     ":": r"\colon ： ∶", ";": "；", "+": "＋", "/": "⁄ ∕", "'": "′",
     r"\pm": "±", r"\mp": "∓", r"\equiv": "≡", r"\setminus": r"∖ \backslash \smallsetminus", r"\angle": "∠",
     r"\lfloor": "⌊", r"\rfloor": "⌋", r"\lceil": "⌈", r"\rceil": "⌉", r"\langle": "⟨", r"\rangle": "⟩",
-    r"\ldots": "…", r"\rightarrow": r"→ ⟶ \longrightarrow",
+    r"\ldots": r"… \dots \cdots \dotsc", r"\rightarrow": r"→ ⟶ \longrightarrow",
     r"\epsilon": r"\varepsilon", "=": "＝", "(": "（", ")": "）", r"\approx": r"\doteq \thickapprox",
     r"\\": r"\cr", r"\|": r"\lVert \rVert \Vert ‖ ∥", r"\binom": r"\dbinom \tbinom", "[": r"\lbrack", "]": r"\rbrack",
 }  # fmt: skip
@@ -167,13 +167,3 @@ UNIT_WORDS = (
     r"|(?:milli|kilo)?grams?|kg|pounds?|lbs?|ounces?|oz"
     r"|(?:milli)?lit(?:er|re)s?|gallons?|hours?|hrs?|minutes?|mins?|seconds?|secs?|days?|weeks?|months?|years?"
 )
-_COUNTERS = """
-元 块 円 美元 欧元 日元 英镑 个 個 人 名 只 隻 本 件 支 枚 张 張 棵 条 頭 头 匹 台 辆
-冊 册 颗 粒 株 户 篇 封 袋 瓶 箱 包
-页 頁 道 题 杯 碗 盒 桶 根 片 朵 座 间 套
-种 種 次 场 명 개 원 번 살 마리
-米 厘米 毫米 分米 千米 公里 平方米 平方厘米 平方千米 平方公里 立方米 立方厘米 克 千克 公斤 吨 升 毫升
-度 秒 分 分钟 小时 时间 時間 天 日 周 星期 年 岁 歳
-"""
-COUNTER = rf"(?:{'|'.join(sorted(_COUNTERS.split(), key=len, reverse=True))})"
-"""Chinese and Japanese units, a closed list: other characters compare, order or divide (`5以上`, `5分之一`)."""

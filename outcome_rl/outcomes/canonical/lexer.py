@@ -5,8 +5,8 @@ import unicodedata
 from collections.abc import Collection, Container, Iterator, Sequence
 from typing import NamedTuple
 
-from outcome_rl.outcomes.canonical.latex import COUNTER, UNIT_WORDS
-from outcome_rl.outcomes.canonical.units import readings_of
+from outcome_rl.outcomes.canonical.latex import UNIT_WORDS
+from outcome_rl.outcomes.canonical.units import COUNTER, readings_of
 
 MAX_TOKENS = 400
 MAX_DEPTH = 24

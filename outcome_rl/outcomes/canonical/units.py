@@ -22,12 +22,18 @@ _POWERS = {"square": 2, "sq": 2, "平方": 2, "cubic": 3, "cu": 3, "立方": 3}
 _RAISED = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹−", "-0123456789-")
 
 
+_LINES = [line for line in files(__package__).joinpath("units.txt").read_text("utf-8").splitlines() if line[0] != "#"]
+_NAMES = (name for line in _LINES for name in line.partition(";")[2].split() if not name.isascii())
+COUNTER = rf"(?:{'|'.join(sorted(_NAMES, key=len, reverse=True))})"
+"""Chinese, Japanese and Korean units and counters, which need no space behind a number."""
+
+
 @cache
 def _table() -> Mapping[str, tuple[_Reading, ...]]:
     """Return what each name of a unit may be."""
     table: dict[str, list[_Reading]] = {}
-    for line in files(__package__).joinpath("units.txt").read_text("utf-8").splitlines():
-        if line.startswith("#"):
+    for line in _LINES:
+        if line.startswith("+"):
             continue
         head, _, names = line.removeprefix("* ").partition(";")
         size, dimension, *symbols = head.split()

@@ -22,7 +22,7 @@ from outcome_rl.outcomes.canonical.arithmetic import (
     rounded,
     simplified,
 )
-from outcome_rl.outcomes.canonical.functions import FUNCTIONS
+from outcome_rl.outcomes.canonical.arithmetic import FUNCTIONS
 from outcome_rl.outcomes.canonical.lexer import TooLarge
 
 RATIONALS = st.fractions(min_value=-50, max_value=50, max_denominator=99)
