@@ -16,6 +16,7 @@ from outcome_rl.outcomes.canonical.lexer import (
     Tokens,
     Words,
     closing,
+    names_of,
     positions,
     split,
     top_level,
@@ -132,12 +133,12 @@ class _Reader:
         return Element(self.evaluator.ratio_key("eq", difference, at[0]))
 
     def is_curve(self, label: str, sides: list[Tokens]) -> bool:
-        """Whether an equation relates coordinates, as `y = 2x + 3` does, which is `2x - y + 3 = 0`."""
-        return (
-            len(sides) == 1
-            and label in _COORDINATES
-            and any(token.kind == "name" and token.text in _COORDINATES for token in sides[0])
-        )
+        """Whether an equation relates names, as `y = x` and `a = b` do, or coordinates: `y = 2x + 3`."""
+        if len(sides) > 1:
+            return False
+        if len(sides[0]) == 1 and names_of(sides[0]) - {"e", "i"}:
+            return "(" not in label
+        return label in _COORDINATES and not _COORDINATES.isdisjoint(names_of(sides[0]))
 
     def inequality(self, trees: list[Tree], operators: list[str]) -> Element:
         names = frozenset().union(*map(names_in, trees))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from outcome_rl.outcomes.canonical import arithmetic
 from outcome_rl.outcomes.canonical.arithmetic import (
+    FUNCTIONS,
     KEY_BITS,
     Undefined,
     add,
@@ -22,7 +23,6 @@ from outcome_rl.outcomes.canonical.arithmetic import (
     rounded,
     simplified,
 )
-from outcome_rl.outcomes.canonical.arithmetic import FUNCTIONS
 from outcome_rl.outcomes.canonical.lexer import TooLarge
 
 RATIONALS = st.fractions(min_value=-50, max_value=50, max_denominator=99)
