@@ -18,6 +18,11 @@ Case = tuple[str, str]
 
 NUMBERS = ("18", "-7", "1,250", "12.5", "3/4", "0", "1024")
 FORMULAS = (r"$18$", r"$\frac{3}{4}$", "$(2, 3)$", "$x + 1$", r"\(x = 5\)", "$-7$")
+# Without signs of mathematics around them.
+UNSIGNED = (
+    "sqrt(5)/2", "log_3(7)", "2 pi", "π²/6", "x > 5 or x < -5", "2^(n+1)", "4 + 2sqrt(3)", "arctan(2)", "e^3 - 1",
+    "Fraction(3, 7)",
+)  # fmt: skip
 CHOICES = ("A", "B", "C", "D")
 LABELS = ("Answer", "Final Answer", "The answer", "The final answer", "ANSWER", "Correct Answer", "answer")
 DECORATIONS = (
@@ -216,6 +221,12 @@ CLASSES: dict[str, st.SearchStrategy[Case]] = {
     "whole lines": whole_line_decorated(),
     "tails": with_tail,
     "heads": _forms(NUMBERS + FORMULAS, *(f"The answer is {head}@." for head in HEADS), before=WORK),
+    "formulas without signs": _forms(
+        UNSIGNED, "The answer is @.", "Answer: @", "The result is @.", "So the value is @.", before=WORK
+    ),
+    "last sentences": _forms(
+        (*FORMULAS, "3:4", "250 mA", "25°C"), "The slope is @.", "First we factor. The least value is @.", before=WORK
+    ),
     "languages": of_language(),
     "after reasoning": after_reasoning(),
     "statements after reasoning": plain.map(lambda case: ("<think>9?</think>\n" + case[0], case[1])),

@@ -144,8 +144,8 @@ def test_agrees_with_published_extractions(file: str, agreement: float) -> None:
     samples = [sample for line in path.read_text().splitlines() for sample in json.loads(line)["samples"]]
     extracted = [extract_answer(sample["text"]) for sample in samples]
     same = sum(
-        last_box(answer.text if answer else "").replace(" ", "")
-        == (sample["answer"] or "").replace(" ", "").replace("ANSWER", "")  # `\\boxed{ANSWER}` is a placeholder
+        outcome_key(last_box(answer.text if answer else ""))
+        == outcome_key((sample["answer"] or "").replace("ANSWER", ""))  # `\\boxed{ANSWER}` is a placeholder
         for answer, sample in zip(extracted, samples, strict=True)
     )
     assert same / len(samples) >= agreement

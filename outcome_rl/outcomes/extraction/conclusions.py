@@ -3,7 +3,7 @@
 import re
 
 from outcome_rl.outcomes.extraction.announcements import CONCLUSION
-from outcome_rl.outcomes.extraction.answer import DIGIT, answer_at, bare, sentence_ends
+from outcome_rl.outcomes.extraction.answer import DIGIT, FORMULA, answer_at, bare, sentence_ends
 from outcome_rl.outcomes.extraction.statement import BULLET, quantity_of, said
 from outcome_rl.outcomes.outcome import Outcome
 
@@ -15,10 +15,12 @@ _COMPUTES = re.compile(
 )
 _CLAUSE = re.compile(r"\s*+[A-Z$](?=[^\n]{0,200}[a-z]{2} )")
 # Denied, planned, or cut off in a decimal.
-_DENIES = re.compile(r"n't\b|not\b|\b[Ww]e (?:need|want|must|should|have to)\b|\.\.\Z|[=*][^\n]{0,99}[0-9]\.\Z")
+_DENIES = re.compile(
+    r"n't\b|not\b|\b[Ww]e (?:need|want|must|should|have to)\b|\b[Ll]et\b|\.\.\Z|[=*][^\n]{0,99}[0-9]\.\Z"
+)
 # Before a number that ends its sentence; else it is a name, `of degree 3`.
-_LINKED = re.compile(r"(?:\b(?:is|are|was|were|be|to)|=)\s{0,3}[^\s]?\Z|[$€£]\Z")
-_PLAIN = re.compile(r"[$€£]?[-−]?[0-9][0-9,./-]{0,30}%?(?: ?[A-Za-z/²³ ]{1,30})?")
+_LINKED = re.compile(r"(?:\b(?:is|are|was|were|be|to|gives?|get|obtain|equals)|=)\s{0,3}[^\s]?\Z|[$€£]\Z")
+_PLAIN = re.compile(r"[$€£]?[-−]?[0-9][0-9,./:-]{0,30}%?(?: ?[A-Za-z/²³° ]{1,30})?")
 _MAX_CONCLUSION = 300
 _CLOSES = re.compile(r"(?<=[.!?。])[\"'”’»](?:\s{0,4}[}`]){0,4}\Z|(?<=[.!?。])(?:\s{0,4}[}`]){1,4}\Z")
 _STOP = re.compile(r"[.!。！।۔$)*]|.\s*[*_]")  # emphasis closes a sentence, too
@@ -46,7 +48,7 @@ def conclusion(text: str, seen: str, of_reasoning: bool = False) -> Outcome | No
     if not (of_reasoning or computes or lead or _is_clause(seen, start, end)):
         return None
     found = quantity_of(seen, start, end)
-    return found and answer_at(seen, *found[:2], "conclusion")
+    return found and answer_at(seen, found[0], found[2], "conclusion")
 
 
 def _is_clause(seen: str, start: int, end: int) -> bool:
@@ -54,9 +56,13 @@ def _is_clause(seen: str, start: int, end: int) -> bool:
     if _DENIES.search(seen, start, end) or seen[end - 1] not in ".!。" or not _CLAUSE.match(seen, start, end):
         return False
     found = quantity_of(seen, start, end)
-    if found is None or _PLAIN.fullmatch(seen, found[0], found[2]) is None:
+    if found is None:
         return False
-    return found[2] < end - 1 or _LINKED.search(seen, max(start, found[0] - 9), found[0] + 1) is not None
+    is_formula = FORMULA.fullmatch(seen, *found[:2]) is not None
+    is_linked = _LINKED.search(seen, max(start, found[0] - 9), found[0] + (not is_formula)) is not None
+    if is_formula:
+        return is_linked
+    return _PLAIN.fullmatch(seen, found[0], found[2]) is not None and (is_linked or found[2] < end - 1)
 
 
 # A later sentence that takes an answer back: `Wait, I made a mistake. The correct value is 15.`

@@ -8,11 +8,13 @@ its words. A quantity is no head if a preposition or a joint ties it to another:
 import re
 from collections import deque
 from itertools import pairwise
+from string import whitespace
 
 from outcome_rl.outcomes.canonical.choices import label_of_choice
 from outcome_rl.outcomes.canonical.units import readings_of
 from outcome_rl.outcomes.extraction import announcements as words
-from outcome_rl.outcomes.extraction.answer import FORMULA, NAME, answer_at, sentence_ends
+from outcome_rl.outcomes.extraction.answer import FORMULA, NAME, answer_at, sentence_ends, stripped
+from outcome_rl.outcomes.keys import Tag, canonical_text
 from outcome_rl.outcomes.outcome import Outcome
 
 VERB = (
@@ -32,11 +34,15 @@ QUANTITY = (
     rf"(?>[-−]?[$€£]?(?=[0-9]){_TERM}(?:\s?(?:[-+−×·*^/])\s?{_TERM})*(?:\s?\\?%)?)"
     r"(?![√π(]|\\[a-z]|\s?[-+−×·*/<>≤≥]\s?[A-Za-z(√π\\$])"
 )
+_CLOSING = whitespace + ".!。"
+_WORD_VERB = re.compile(VERB.partition("|[=")[0])
 _QUANTITY_OR_VERB = re.compile(rf"{QUANTITY}|({VERB})")
 # Between the quantities of a list.
 _LISTED = re.compile(rf"\s*(?:[,;]\s*(?:(?:and|or)\s+)?|(?:and|or)\s+)(?:{NAME})?")
 
 _MAX_STATEMENT = 300
+# What may be a formula that no sign delimits: it has a function, a constant, a power or an order, no words in a row.
+_UNSIGNED = re.compile(r"(?=.{0,60}?(?:[√π²³^<>≤≥]|[a-z](?:_\w)?\(|\bpi\b))(?!.{0,60}?[a-z]{2} [a-z]{2})[^=\n$]{2,60}")
 # Words before a number by which it is not the answer: they deny, limit or change it, or give another number.
 UNSETTLED = re.compile(
     r"(?i)\b(?:(?:can)?not|all but|no|false|wrong|incorrect|step|(?:first|next)(?=,)|half|twice|double|triple|more|less"
@@ -149,6 +155,13 @@ def said(text: str, start: int, is_english: bool = True) -> Outcome | None:
     return answer_at(text, start, _balanced(text, start, end), "phrase")
 
 
+def is_formula(statement: str) -> bool:
+    """Whether all of a statement is mathematics, though no sign delimits it: `sqrt(5)/2`, `2 pi`, `x > 5 or x < -5`."""
+    if not _UNSIGNED.fullmatch(statement):
+        return False
+    return canonical_text(statement)[:2] not in ("", Tag.WORDS, Tag.UNREAD, Tag.UNIQUE)
+
+
 def _balanced(text: str, start: int, end: int) -> int:
     """Return where a bracket closes that was opened before `start`: that of `(Answer: 18)`; else `end`."""
     depth = int(text.startswith(("(", "[", "{"), start))
@@ -200,7 +213,14 @@ def changed_behind(text: str, start: int, end: int) -> bool:
 
 
 def head(text: str, start: int, end: int) -> tuple[int, int] | None:
-    """Return the one quantity behind the last verb of a statement, or in all of it, that nothing ties to another."""
+    """Return the one quantity behind the last verb of a statement, or in all of it, that nothing ties to another.
+
+    A formula that no sign delimits is one whole: `sqrt(5)/2`, `2 pi`, `x > 5 or x < -5`.
+    """
+    said_of = deque(_WORD_VERB.finditer(text, start, end), maxlen=1)
+    whole = stripped(text, said_of[0].end() if said_of else start, end, None, _CLOSING)
+    if is_formula(text[slice(*whole)]):
+        return whole
     quantities, behind, verb = list[tuple[int, int]](), -1, start
     for found in _QUANTITY_OR_VERB.finditer(text, start, end):
         if found[1]:
