@@ -159,7 +159,7 @@ def alone(text: str) -> Outcome | None:
     elif _ALONE.fullmatch(whole):
         start = text.index(whole)
     else:
-        answer = bare(text)
+        answer = bare(text) if "!" not in text else None  # of a gold, `20!` is a factorial
         return answer if answer and DIGIT.search(answer.text) and not _UNDONE.search(answer.text) else None
     answer = said(text, start)
     return answer and answer._replace(source="line")
