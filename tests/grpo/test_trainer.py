@@ -112,13 +112,6 @@ def test_the_time_of_a_step_is_broken_down(finished: Path) -> None:
         assert row["time/outcomes_share"] == pytest.approx(row["time/outcomes_s"] / row["time/step_s"], abs=1e-3)
 
 
-def test_evaluations_are_at_their_steps(finished: Path) -> None:
-    evaluations = [(row["step"], row["dataset"]) for row in rows(finished, "evaluations")]
-    validation, test = "toy:validation", "toy:test"
-    assert evaluations == [(0, validation), (0, test), (2, validation), (4, validation), (6, validation), (6, test)]
-    assert all(row["n_questions"] == 8 and row["n_samples"] == 32 for row in rows(finished, "evaluations"))
-
-
 def test_samples_explain_their_advantage(finished: Path) -> None:
     samples = rows(finished, "samples")
     assert [row["step"] for row in samples] == [2] * 8 + [4] * 8 + [6] * 8

@@ -5,8 +5,9 @@ from dataclasses import fields, is_dataclass
 from typing import Any, get_args
 
 import pytest
-from token_losses import doubled, doubled_of_sequences
+from torch import Tensor
 
+from outcome_rl import TokenLoss
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import VERL_NAMES, TrainConfig
 from outcome_rl.grpo.run.tracking import TRACKERS
@@ -74,6 +75,13 @@ def test_a_run_has_one_epoch_unless_the_number_of_its_steps_is_given() -> None:
     assert load_config("toy", ["trainer.total_training_steps=null"]).total_steps(5) == 5
 
 
+def doubled(logps: Tensor, entropies: Tensor, inputs: Any) -> Tensor:
+    return -2 * inputs.advantages * logps
+
+
+doubled_of_sequences = TokenLoss(doubled, needs_sequences=True, scales_with_advantage=True)
+
+
 @pytest.mark.parametrize(
     ("loss_mode", "token_loss"),
     [
@@ -81,8 +89,8 @@ def test_a_run_has_one_epoch_unless_the_number_of_its_steps_is_given() -> None:
         ("geo_mean", "gmpo"),
         ("vespo", "vespo"),
         ("reinforce", "reinforce"),
-        ("token_losses:doubled", doubled),
-        ("token_losses:doubled_of_sequences", doubled_of_sequences),
+        (f"{__name__}:doubled", doubled),
+        (f"{__name__}:doubled_of_sequences", doubled_of_sequences),
     ],
 )
 def test_the_loss_mode_names_any_token_loss(loss_mode: str, token_loss: object) -> None:

@@ -23,6 +23,7 @@ from transformers import (
 from outcome_rl.grpo.config.schema import RolloutConfig, SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.decode_loop import TokenStream, check_cache
+from outcome_rl.grpo.rollout.sampling import draw, sample_seeds, uniforms, warper
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 
 SIZES = {
@@ -89,11 +90,16 @@ def sampled(policy: Policy, micro_batch: int, n: int = 5, **settings: Any) -> li
     return [list(rollout.token_ids) for rollout in rollouts]
 
 
+@torch.no_grad()
+def logits_of(policy: Policy, prompt: list[int], response: list[int]) -> torch.Tensor:
+    """Logits (T, V) of a response from a forward pass over the whole sequence."""
+    logits: torch.Tensor = policy.model(input_ids=torch.tensor([prompt + response]), use_cache=False).logits
+    return logits[0, len(prompt) - 1 : -1]
+
+
 def is_continued(policy: Policy) -> None:
     for prompt, response in zip(PROMPTS, sampled(policy, 64, n=1, top_k=1), strict=True):
-        with torch.no_grad():
-            logits = policy.model(input_ids=torch.tensor([[*prompt, *response]]), use_cache=False).logits[0]
-        assert logits[len(prompt) - 1 : -1].argmax(dim=-1).tolist() == response
+        assert logits_of(policy, prompt, response).argmax(dim=-1).tolist() == response
 
 
 def test_samples_are_batch_invariant(any_policy: Policy) -> None:
@@ -106,8 +112,6 @@ def test_samples_are_batch_invariant(any_policy: Policy) -> None:
 
 def test_shared_prefixes_are_computed_once(any_policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     """The samples equal those of separately computed sequences, as on a GPU."""
-    from outcome_rl.grpo.rollout.decode_loop import TokenStream
-
     fed: list[int] = []
     forward = TokenStream._forward
     monkeypatch.setattr(TokenStream, "_forward", lambda self, ids: fed.append(len(ids)) or forward(self, ids))
@@ -148,28 +152,20 @@ def test_the_cache_has_room_for_the_longest_response_and_no_more(shared_policy: 
 
 def test_tokens_follow_the_policy_at_every_position(any_policy: Policy) -> None:
     """Drawn tokens are those that the same uniform numbers give from a forward pass over the whole sequence."""
-    from outcome_rl.grpo.rollout.sampling import draw, sample_seeds, uniforms
-
     responses = sampled(any_policy, 64, n=2)
     seeds = sample_seeds(PROMPTS, 2, 3)
     numbers = uniforms(seeds, 24)
     for row, response in enumerate(responses):
-        prompt = PROMPTS[row // 2]
-        with torch.no_grad():
-            logits = any_policy.model(torch.tensor([prompt + response])).logits[0, len(prompt) - 1 : -1]
+        logits = logits_of(any_policy, PROMPTS[row // 2], response)
         assert draw(logits, numbers[row, : len(response)], torch.arange(len(response))).tolist() == response
 
 
 @pytest.mark.parametrize("settings", [{"top_k": 5}, {"top_p": 0.7, "temperature": 1.5}], ids=["top_k", "top_p"])
 def test_the_kept_tokens_are_those_of_the_filters(any_policy: Policy, settings: dict[str, Any]) -> None:
-    from outcome_rl.grpo.rollout.sampling import warper
-
     sampling = RolloutConfig(n=3, **settings)
     for rollout in TransformersEngine(any_policy, 5).generate(PROMPTS, sampling, 24, seed=3):
         prompt, response = list(rollout.prompt_ids), list(rollout.token_ids)
-        with torch.no_grad():
-            logits = any_policy.model(torch.tensor([prompt + response])).logits[0, len(prompt) - 1 : -1]
-        is_kept = warper(sampling)(logits.float()).isfinite()
+        is_kept = warper(sampling)(logits_of(any_policy, prompt, response).float()).isfinite()
         assert [set(ids) for ids in rollout.kept] == [set(row.nonzero()[:, 0].tolist()) for row in is_kept]
         assert all(token in ids for token, ids in zip(response, rollout.kept, strict=True))
 

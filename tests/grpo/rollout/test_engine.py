@@ -39,19 +39,15 @@ def ids(rollouts: Sequence[Rollout]) -> list[Sequence[int]]:
     return [rollout.token_ids for rollout in rollouts]
 
 
-def test_responses_end_with_the_end_token(rollouts: list[Rollout], shared_policy: Policy) -> None:
+def test_responses_end_with_the_end_token_and_texts_before_it(rollouts: list[Rollout], shared_policy: Policy) -> None:
     end = shared_policy.tokenizer.eos_token_id
     assert end != shared_policy.tokenizer.pad_token_id
     for rollout in rollouts:
         assert end not in rollout.token_ids[:-1]
         assert rollout.token_ids[-1] == end or len(rollout.token_ids) == 16
+        assert shared_policy.tokenizer.decode(rollout.token_ids).removesuffix("<eos>").strip() == rollout.text
     assert len(set(map(len, ids(rollouts)))) > 1
     assert {rollout.logps for rollout in rollouts} == {None}  # the arithmetic is the policy's own
-
-
-def test_texts_are_the_ids_without_the_end(rollouts: list[Rollout], shared_policy: Policy) -> None:
-    for rollout in rollouts:
-        assert shared_policy.tokenizer.decode(rollout.token_ids).removesuffix("<eos>").strip() == rollout.text
 
 
 def test_the_pad_token_may_be_the_end_token(policy: Policy, prompts: list[list[int]], rollouts: list[Rollout]) -> None:

@@ -41,33 +41,19 @@ def read_best(root: Path) -> dict[str, dict[str, float]]:
     return best
 
 
-def test_a_checkpoint_is_written_and_found(tmp_path: Path) -> None:
-    root = tmp_path / "checkpoints"
-    assert latest_checkpoint(root) is None
-    place = write_checkpoint(root, 5, fill_with("five"), keep=2)
-    assert place == latest_checkpoint(root) == root / "global_step_5"
-    assert (place / "model" / "weights").read_text() == "five"
-    assert read_state(place) == state("five")
-
-
-def test_the_newest_are_kept_by_number(tmp_path: Path) -> None:
-    for step in (8, 9, 10, 11):
-        write_checkpoint(tmp_path, step, fill_with(str(step)), keep=2)
-    assert names(tmp_path) == ["global_step_10", "global_step_11"]
-    write_checkpoint(tmp_path, 100, fill_with("100"), keep=1)
-    assert names(tmp_path) == ["global_step_100"]
-
-
-def test_other_folders_are_left_alone(tmp_path: Path) -> None:
+def test_the_newest_are_kept_by_number_and_other_folders_too(tmp_path: Path) -> None:
     (tmp_path / "global_step_3_mine").mkdir()
     (tmp_path / "notes").touch()
-    write_checkpoint(tmp_path, 1, fill_with("1"), keep=1)
-    write_checkpoint(tmp_path, 2, fill_with("2"), keep=1)
-    assert names(tmp_path) == ["global_step_2", "global_step_3_mine", "notes"]
+    for step in (8, 9, 10, 11):
+        write_checkpoint(tmp_path, step, fill_with(str(step)), keep=2)
+    assert names(tmp_path) == ["global_step_10", "global_step_11", "global_step_3_mine", "notes"]
 
 
-def test_a_checkpoint_is_never_overwritten(tmp_path: Path) -> None:
-    write_checkpoint(tmp_path, 1, fill_with("old"), keep=2)
+def test_a_checkpoint_is_found_and_never_overwritten(tmp_path: Path) -> None:
+    assert latest_checkpoint(tmp_path / "none") is None
+    place = write_checkpoint(tmp_path, 1, fill_with("old"), keep=2)
+    assert place == latest_checkpoint(tmp_path) == tmp_path / "global_step_1"
+    assert (place / "model" / "weights").read_text() == "old"
     with pytest.raises(OSError, match=r"step 1 failed: .*global_step_1 exists, and nothing is overwritten"):
         write_checkpoint(tmp_path, 1, fill_with("new"), keep=2)
     assert names(tmp_path) == ["global_step_1"]
