@@ -1,4 +1,4 @@
-"""The edges of the row kernels, on the CPU and in Triton: ends of the range, broken logits, rows that are left out.
+"""The row kernels against float64, on the CPU and in Triton, and their edges.
 
 Triton's run on the GPU where there is one, else interpreted.
 """
@@ -7,13 +7,15 @@ import math
 
 import pytest
 import torch
+from logit_rows import DEVICES, differentiate, logprobs, rows_of
 from loss_cases import BACKENDS, GPU, ON_GPU
 from torch import Tensor
 
+from outcome_rl_kernels.loss.reference import logps_and_entropies
 from outcome_rl_kernels.loss.rows.api import row_kernels
 from outcome_rl_kernels.loss.types import LogitRows
 
-DEVICES = {"native": "cpu", "triton": GPU}
+FLOAT32 = torch.float32
 of_all_kernels = pytest.mark.parametrize(
     ("impl", "dtype"),
     [
@@ -37,9 +39,71 @@ def both_passes(
     return statistics.logps_R.cpu().double(), statistics.entropies_R.cpu().double(), gradient.cpu().double()
 
 
-def normal_rows(count: int, vocabulary: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    g = torch.Generator().manual_seed(0)
-    return (3 * torch.randn(count, vocabulary, generator=g)).to(dtype), torch.randint(vocabulary, (count,), generator=g)
+# One logit; odd ones; around the blocks of 512 that the CPU sums in float32; real vocabularies, one of them odd.
+# Around the blocks of Triton's one-pass kernels: 1024 where unaligned, 2048 in float32, 4096 in half precision, twice
+# as many for rows longer than 8192; around larger ones.
+VOCABULARIES = {
+    "native": [1, 2, 13, 511, 512, 513, 32001, 151936],
+    "triton": [1, 2, 13, 1023, 1025, 2032, 2048, 2064, 4112, 8191, 8193, 8208, 16384, 16400, 50257, 152064],
+}
+if GPU == "cpu":
+    VOCABULARIES["triton"] = [13, 2064, 8209]  # the interpreter takes a second for a row
+
+
+def by_plain_pytorch(
+    logits: Tensor, labels: Tensor, temperature: float, g: Tensor, e: Tensor | None, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor]:
+    leaf = logits.to(dtype, copy=True).requires_grad_()
+    logps, entropies = logps_and_entropies(leaf, labels, temperature)
+    ((logps * g).sum() + (0 if e is None else (entropies * e).sum())).backward()
+    return logps.detach(), entropies.detach(), leaf.grad
+
+
+def far(value: Tensor, truth: Tensor, scale: float) -> float:
+    return float((value.double() - truth).norm() / truth.norm().clamp(min=scale))
+
+
+@of_all_kernels
+@pytest.mark.parametrize(("temperature", "scale"), [(1.0, 3.0), (0.6, 30.0)])  # soft rows; peaked rows
+@pytest.mark.parametrize("with_entropy", [False, True])
+def test_values_and_gradients(
+    impl: str, dtype: torch.dtype, temperature: float, scale: float, with_entropy: bool
+) -> None:
+    for vocabulary in VOCABULARIES[impl]:
+        logits, labels = rows_of(4, vocabulary, dtype, scale, impl)
+        labels[1] = logits[1].argmax()  # 1 - p cancels
+        before = logits.clone()
+        g = torch.tensor([1.0, -2.0, 0.0, 3.0], device=logits.device)
+        e = torch.tensor([0.1, 0.0, -0.3, 1.0], device=logits.device) if with_entropy else None
+        truth, eager = (by_plain_pytorch(logits, labels, temperature, g, e, each) for each in (torch.float64, FLOAT32))
+        gradient = torch.full_like(logits, math.nan, dtype=FLOAT32 if impl == "triton" else dtype)
+        differentiate(impl, logits, labels, temperature, g, e, gradient)
+        ours = *logprobs(impl, logits, labels, temperature), gradient
+        assert torch.equal(logits, before)
+        for value, exact in zip(ours[:2], truth, strict=False):
+            torch.testing.assert_close(value.double(), exact, atol=2e-6, rtol=1e-6)
+        # Plain PyTorch can be right by luck in a few rows, and with one logit all is 0: hence half an ulp of the scale,
+        # and an ulp on a GPU, whose instructions for powers and logarithms of 2 are approximations.
+        ulps = 2.0**-24 if logits.device.type == "cpu" else 2.0**-23
+        for value, plain, exact, size in zip(ours, eager, truth, (4, 4, 1), strict=True):
+            rounding = torch.finfo(value.dtype).eps / 2 if value.dtype == torch.bfloat16 else 0
+            assert far(value, exact, size) <= 2 * far(plain, exact, size) + ulps + rounding
+        assert not gradient[2].any() or with_entropy  # a row with zero coefficients becomes exactly zero
+
+
+@of_all_kernels
+@pytest.mark.parametrize("vocabulary", [13, 2064])
+def test_the_gradient_may_overwrite_the_logits_or_be_rounded(impl: str, dtype: torch.dtype, vocabulary: int) -> None:
+    logits, labels = rows_of(3, vocabulary, dtype, impl=impl)
+    g, whole = torch.tensor([1.0, -2.0, 3.0], device=logits.device), logits.float()
+    exact, rounded = torch.empty_like(whole), torch.empty_like(logits)
+    differentiate(impl, whole, labels, 1.0, g, g, exact)
+    differentiate(impl, whole, labels, 1.0, g, g, rounded)
+    differentiate(impl, logits, labels, 1.0, g, g, logits)
+    # Below the least normal number of float16 its ulp no longer shrinks.
+    ulps = torch.finfo(dtype).eps * exact.abs().clamp(min=torch.finfo(dtype).tiny)
+    for found in (rounded, logits):
+        assert ((found.float() - exact).abs() <= ulps).all()
 
 
 @of_all_kernels
@@ -65,7 +129,7 @@ def test_probabilities_of_zero(impl: str, dtype: torch.dtype) -> None:
 
 @of_all_kernels
 def test_impossible_tokens_may_fill_the_blocks_before_the_first_possible_one(impl: str, dtype: torch.dtype) -> None:
-    logits, labels = normal_rows(3, 2000, dtype)
+    logits, labels = rows_of(3, 2000, dtype)
     logits[0, :1500], logits[1] = -math.inf, -math.inf
     labels[0] = 1999
     logps, entropies, gradient = both_passes(impl, logits, labels)
@@ -77,7 +141,7 @@ def test_impossible_tokens_may_fill_the_blocks_before_the_first_possible_one(imp
 @of_all_kernels
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_what_is_not_finite_stays_in_its_row(impl: str, dtype: torch.dtype, bad: float) -> None:
-    logits, labels = normal_rows(3, 2100, dtype)
+    logits, labels = rows_of(3, 2100, dtype)
     logits[1, 2099] = bad
     logps, entropies, gradient = both_passes(impl, logits, labels)
     for values in (logps, entropies, gradient[:, 0]):
@@ -89,7 +153,7 @@ def test_what_is_not_finite_stays_in_its_row(impl: str, dtype: torch.dtype, bad:
 @of_all_kernels
 @pytest.mark.parametrize("vocabulary", [13, 2064])
 def test_inactive_rows_are_not_read_and_give_zeros(impl: str, dtype: torch.dtype, vocabulary: int) -> None:
-    logits, labels = normal_rows(4, vocabulary, dtype)
+    logits, labels = rows_of(4, vocabulary, dtype)
     active = torch.tensor([True, False, True, False])
     whole = both_passes(impl, logits, labels)
     poisoned, unread = logits.masked_fill(~active[:, None], math.nan), labels.where(active, -(2**40))

@@ -11,6 +11,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from logit_rows import differentiate, logprobs, rows_of
+from loss_cases import GPU as DEVICE
 from torch import Tensor
 
 pytest.importorskip("triton", reason="Triton has no build for this platform")
@@ -21,16 +23,10 @@ from outcome_rl_kernels.loss.ratios import clipped_surrogate
 from outcome_rl_kernels.loss.reference import logps_and_entropies
 from outcome_rl_kernels.loss.rows import triton as row_kernels_triton
 from outcome_rl_kernels.loss.rows.scale_triton import scale_
-from outcome_rl_kernels.loss.rows.triton import default_loss_rows, row_gradients, row_statistics
+from outcome_rl_kernels.loss.rows.triton import default_loss_rows
 from outcome_rl_kernels.loss.types import LogitRows, LossInputs, LossSettings, TokenBatch, map_tensors
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
-# One logit; odd ones; around the blocks of one-pass kernels: 1024 where unaligned, 2048 in float32, 4096 in half
-# precision, twice as many for rows longer than 8192; around larger ones; real vocabularies, one of them odd.
-VOCABULARIES = [1, 2, 13, 1023, 1025, 2032, 2048, 2064, 4112, 8191, 8193, 8208, 16384, 16400, 50257, 152064]
-SOME_VOCABULARIES = VOCABULARIES if DEVICE == "cuda" else [13, 2064, 8209]  # the interpreter takes a second for a row
-
 # NumPy, which interprets, warns where a GPU silently overflows to the wanted infinity.
 pytestmark = [
     pytest.mark.gpu,
@@ -38,91 +34,26 @@ pytestmark = [
 ]
 
 
-def rows_of(count: int, vocabulary: int, dtype: torch.dtype, scale: float = 3.0) -> tuple[Tensor, Tensor]:
-    g = torch.Generator().manual_seed(vocabulary)
-    logits = scale * torch.randn(count, vocabulary, generator=g)
-    labels = torch.randint(vocabulary, (count,), generator=g)
-    labels[0], labels[-1] = 0, vocabulary - 1  # the ends of a row
-    return logits.to(DEVICE, dtype), labels.to(DEVICE)
-
-
 def relative(value: Tensor, truth: Tensor, scale: float = 0.0) -> float:
     return float((value.double() - truth).norm() / truth.norm().clamp(min=max(scale, 1e-30)))
-
-
-def logprob_rows(logits: Tensor, labels: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    statistics = row_statistics(LogitRows(logits, labels, temperature))
-    return statistics.logps_R, statistics.entropies_R
-
-
-def logprob_rows_backward(
-    logits: Tensor, labels: Tensor, temperature: float, g: Tensor, e: Tensor | None, grad: Tensor
-) -> None:
-    rows = LogitRows(logits, labels, temperature)
-    row_gradients(rows, row_statistics(rows), g, e, grad)
-
-
-def differentiate(
-    logits: Tensor, labels: Tensor, temperature: float, g: Tensor, e: Tensor | None, dtype: torch.dtype
-) -> tuple[Tensor, Tensor, Tensor]:
-    """logps, entropies and the gradient by plain PyTorch in a dtype."""
-    leaf = logits.to(dtype, copy=True).requires_grad_()
-    logps, entropies = logps_and_entropies(leaf, labels, temperature)
-    ((logps * g).sum() + (0 if e is None else (entropies * e).sum())).backward()
-    return logps.detach(), entropies.detach(), leaf.grad
 
 
 # --- log-probabilities and entropies ---
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("vocabulary", SOME_VOCABULARIES)
-@pytest.mark.parametrize(("temperature", "scale"), [(1.0, 3.0), (0.6, 30.0)])  # soft rows; peaked rows
-def test_logprobs_and_their_gradient(vocabulary: int, dtype: torch.dtype, temperature: float, scale: float) -> None:
-    logits, labels = rows_of(4, vocabulary, dtype, scale)
-    labels[1] = logits[1].argmax()  # 1 - p cancels
-    before = logits.clone()
-    g = torch.tensor([1.0, -2.0, 0.5, 3.0], device=DEVICE)
-    e = torch.tensor([0.1, 0.0, -0.3, 1.0], device=DEVICE)
-    for entropy_grads in (None, e):
-        truth = differentiate(logits, labels, temperature, g, entropy_grads, torch.float64)
-        eager = differentiate(logits, labels, temperature, g, entropy_grads, dtype)
-        grad = torch.full_like(logits, math.nan, dtype=torch.float32)
-        ours = *logprob_rows(logits, labels, temperature), grad
-        logprob_rows_backward(logits, labels, temperature, g, entropy_grads, grad)
-        assert torch.equal(logits, before)
-        # Plain PyTorch can be right by luck in a few rows, and with one logit all is 0: hence half an ulp of the scale,
-        # and an ulp on a GPU, whose instructions for powers and logarithms of 2 are approximations.
-        ulps = 2.0**-24 if DEVICE == "cpu" else 2.0**-23
-        for name, a, b, exact, size in zip(("logps", "entropies", "grad"), ours, eager, truth, (4, 4, 1), strict=True):
-            error, allowed = relative(a, exact, size), 2 * relative(b, exact, size) + ulps
-            assert error <= allowed, f"{name}: {error:.1e} against {allowed:.1e}"
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("vocabulary", [13, 2064])
-def test_the_gradient_may_overwrite_the_logits(vocabulary: int, dtype: torch.dtype) -> None:
-    logits, labels = rows_of(3, vocabulary, dtype)
-    g = torch.tensor([1.0, -2.0, 3.0], device=DEVICE)
-    exact = torch.empty_like(logits, dtype=torch.float32)
-    logprob_rows_backward(logits, labels, 1.0, g, g, exact)
-    logprob_rows_backward(logits, labels, 1.0, g, g, logits)
-    # Below the least normal number of float16 its ulp no longer shrinks.
-    ulps = torch.finfo(dtype).eps * exact.abs().clamp(min=torch.finfo(dtype).tiny)
-    assert ((logits.float() - exact).abs() <= ulps).all()
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("stride", [2017, 2032])  # unaligned, aligned
 def test_columns_past_the_vocabulary_never_count(dtype: torch.dtype, stride: int) -> None:
-    logits, labels = rows_of(3, 2016, dtype)
+    logits, labels = rows_of(3, 2016, dtype, impl="triton")
     padded = torch.full((3, stride), math.nan, dtype=dtype, device=DEVICE)
     padded[:, :2016] = logits
     ones = torch.ones(3, device=DEVICE)
-    for a, b in zip(logprob_rows(padded[:, :2016], labels, 1.0), logprob_rows(logits, labels, 1.0), strict=True):
+    for a, b in zip(
+        logprobs("triton", padded[:, :2016], labels, 1.0), logprobs("triton", logits, labels, 1.0), strict=True
+    ):
         torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-6)
-    logprob_rows_backward(padded[:, :2016], labels, 1.0, ones, ones, padded[:, :2016])
-    logprob_rows_backward(logits, labels, 1.0, ones, ones, logits)
+    differentiate("triton", padded[:, :2016], labels, 1.0, ones, ones, padded[:, :2016])
+    differentiate("triton", logits, labels, 1.0, ones, ones, logits)
     torch.testing.assert_close(padded[:, :2016], logits, atol=1e-6, rtol=torch.finfo(dtype).eps)
     assert padded[:, 2016:].isnan().all()
 
@@ -283,7 +214,7 @@ def all_terms(logits: Tensor, labels: Tensor, **optional: Tensor) -> tuple[Tenso
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize("answer", [False, True])
 def test_what_is_not_finite_reaches_the_loss(bad: float, answer: bool) -> None:
-    logits, labels = rows_of(3, 2100, torch.bfloat16)
+    logits, labels = rows_of(3, 2100, torch.bfloat16, impl="triton")
     logits[1, 2099] = bad
     terms, grad = all_terms(logits, labels, answer_mask=torch.full((3,), answer))
     for column in (0, 1, 2):
@@ -295,7 +226,7 @@ def test_what_is_not_finite_reaches_the_loss(bad: float, answer: bool) -> None:
 @pytest.mark.parametrize("label", [-1, -100, 13, 2**40, -(2**63)])
 @pytest.mark.parametrize("answer", [False, True])  # an answer token's policy term is dropped
 def test_a_label_outside_the_vocabulary_is_never_loaded_nor_silent(label: int, answer: bool) -> None:
-    logits, _ = rows_of(3, 13, torch.float32)
+    logits, _ = rows_of(3, 13, torch.float32, impl="triton")
     labels = torch.tensor([1, label, 1])
     terms, grad = all_terms(logits, labels, answer_mask=torch.full((3,), answer))
     assert terms[:, 1].isnan().tolist() == [False, True, False]
@@ -303,7 +234,7 @@ def test_a_label_outside_the_vocabulary_is_never_loaded_nor_silent(label: int, a
     assert terms[1, 0].isnan() or answer  # `fused` makes the loss NaN where a log-probability is
     assert grad.isnan().all(dim=1).tolist() == [False, True, False]
     ones = torch.ones(3, device=DEVICE)
-    logprob_rows_backward(logits, labels.to(DEVICE), 1.0, ones, None, grad)
+    differentiate("triton", logits, labels.to(DEVICE), 1.0, ones, None, grad)
     assert grad.isnan().all(dim=1).tolist() == [False, True, False]
 
 
@@ -313,46 +244,46 @@ def test_no_rows_launch_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     logits, empty = torch.empty(0, 5, device=DEVICE), torch.empty(0, device=DEVICE)
     terms, _ = all_terms(logits, empty.long())
     assert terms.shape == (0, 3)
-    assert [x.shape for x in logprob_rows(logits, empty.long(), 1.0)] == [(0,), (0,)]
-    logprob_rows_backward(logits, empty.long(), 1.0, empty, None, logits)
+    assert [x.shape for x in logprobs("triton", logits, empty.long(), 1.0)] == [(0,), (0,)]
+    differentiate("triton", logits, empty.long(), 1.0, empty, None, logits)
 
 
 def test_offsets_past_2_to_31() -> None:
     stride = 2**30 + 16
     logits = torch.empty(2 * stride + 32, dtype=torch.bfloat16, device=DEVICE).as_strided((3, 32), (stride, 1))
-    small, labels = rows_of(3, 32, torch.bfloat16)  # only these pages of the 4 GiB are ever touched
+    small, labels = rows_of(3, 32, torch.bfloat16, impl="triton")  # only these pages of the 4 GiB are ever touched
     logits.copy_(small)
-    ours, expected = logprob_rows(logits, labels, 1.0), logprob_rows(small, labels, 1.0)
+    ours, expected = logprobs("triton", logits, labels, 1.0), logprobs("triton", small, labels, 1.0)
     assert all(torch.equal(a, b) for a, b in zip(ours, expected, strict=True))
     ones = torch.ones(3, device=DEVICE)
-    logprob_rows_backward(logits, labels, 1.0, ones, ones, logits)
-    logprob_rows_backward(small, labels, 1.0, ones, ones, small)
+    differentiate("triton", logits, labels, 1.0, ones, ones, logits)
+    differentiate("triton", small, labels, 1.0, ones, ones, small)
     assert torch.equal(logits, small)
 
 
 def test_vectors_may_be_strided() -> None:
-    logits, labels = rows_of(3, 13, torch.float32)
+    logits, labels = rows_of(3, 13, torch.float32, impl="triton")
     grads = torch.tensor([1.0, -2.0, 3.0], device=DEVICE)
     written = []
     for a, b in ((labels, grads), (labels.repeat_interleave(2)[::2], grads.repeat_interleave(2)[::2])):
         grad = torch.empty_like(logits)
-        logprob_rows_backward(logits, a, 1.0, b, b, grad)
+        differentiate("triton", logits, a, 1.0, b, b, grad)
         written.append(grad)
     assert torch.equal(*written)
 
 
 def test_rows_with_gaps_are_refused() -> None:
-    logits, labels = rows_of(3, 13, torch.float32)
+    logits, labels = rows_of(3, 13, torch.float32, impl="triton")
     columns = logits.t().contiguous().t()
     with pytest.raises(ValueError, match=r"logits must be contiguous along the vocabulary; got strides \(1, 3\)"):
-        logprob_rows(columns, labels, 1.0)
+        logprobs("triton", columns, labels, 1.0)
     with pytest.raises(ValueError, match="grad must be contiguous along the vocabulary"):
-        logprob_rows_backward(logits, labels, 1.0, torch.ones(3), None, columns)
+        differentiate("triton", logits, labels, 1.0, torch.ones(3), None, columns)
 
 
 @pytest.mark.parametrize("vocabulary", [13, 2064])
 def test_inactive_rows_of_the_default_loss_are_not_read_and_give_zeros(vocabulary: int) -> None:
-    logits, labels = rows_of(4, vocabulary, torch.float32)
+    logits, labels = rows_of(4, vocabulary, torch.float32, impl="triton")
     active = torch.tensor([True, False, True, False], device=DEVICE)
     ones = torch.ones(4, device=DEVICE)
 
