@@ -16,9 +16,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loss_cases import TABLES
+from loss_cases import GPU, ON_GPU, TABLES
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from splitmix import MASK, mix64, outcome_with_hash, unmix64
 
 from outcome_rl_kernels.counts.api import OutcomeCounts
 from outcome_rl_kernels.counts.snapshot import sort_entries
@@ -69,6 +70,22 @@ def test_strided_and_empty_keys(impl):
     counts.observe(grid[:, 0], grid.T[1:3].T)
     assert as_dict(counts) == {(0, 1): 1, (0, 2): 1, (4, 5): 1, (4, 6): 1, (8, 9): 1, (8, 10): 1}
     assert counts.observe(torch.zeros(0, dtype=torch.int64), torch.zeros(0, 8, dtype=torch.int64)).shape == (0, 8)
+
+
+@pytest.mark.parametrize("impl", ["reference", ON_GPU])
+def test_keys_that_all_hash_to_the_last_slot_wrap_around_and_stay_apart(impl):
+    assert unmix64(mix64(0x0123456789ABCDEF)) == 0x0123456789ABCDEF
+    number, device = (200, "cpu") if impl == "reference" else (30, GPU)
+    # The high bits choose the slot: all ones is the last one of a table of any size. Questions share whole hashes.
+    pairs = [(question, outcome_with_hash(question, MASK - i)) for question in (-5, 0, 7) for i in range(number)]
+    counts = OutcomeCounts(capacity=1, device=device, impl=impl)
+    keys = [column.to(device) for column in columns(pairs)]
+    for times_seen in range(3):
+        assert counts.observe(*keys).tolist() == [times_seen] * len(pairs)
+    assert as_dict(counts) == dict.fromkeys(pairs, 3)
+    assert len(counts) == len(pairs)
+    absent = columns([(3, outcome_with_hash(3, MASK - i)) for i in range(number)])
+    assert counts.lookup(*(column.to(device) for column in absent)).sum() == 0
 
 
 @settings(max_examples=50, deadline=None)

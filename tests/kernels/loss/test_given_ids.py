@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loss_cases import BACKENDS, DTYPES, FLOOR, GPU, ON_GPU, WANTS, H, V, assert_as_exact, make_case, needs_native
+from loss_cases import BACKENDS, DTYPES, FLOOR, GPU, ON_GPU, WANTS, H, V, assert_as_exact, make_case
 from torch import Tensor
 
 from outcome_rl_kernels import linear_logprobs
@@ -116,29 +116,3 @@ def test_ids_of_the_whole_vocabulary_leave_nothing(impl: Any) -> None:
     assert logps[:, -1].isneginf().all()
     logps[:, :-1].sum().backward()
     assert hidden.grad.isfinite().all()
-
-
-@needs_native
-def test_compiles_whole() -> None:
-    hidden, weight, ids = torch.randn(3, H), torch.randn(V, H), torch.arange(6).view(3, 2)
-    compiled = torch.compile(linear_logprobs, fullgraph=True, backend="aot_eager")
-    for mask in (None, torch.tensor([True, False, True])):
-        found, eager = (one(hidden, weight, None, ids=ids, mask=mask)[0] for one in (compiled, linear_logprobs))
-        torch.testing.assert_close(found, eager)
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        ({"labels": torch.zeros(2, dtype=torch.int64)}, ValueError, "labels must be None with ids"),
-        ({"support": ([0, 1, 2], [0, 1])}, ValueError, "support must be None with ids"),
-        ({"ids": torch.zeros(2, dtype=torch.int64)}, ValueError, r"ids must have shape \(\.\.\., K\).*got \(2,\)"),
-        ({"ids": torch.zeros(2, 0, dtype=torch.int64)}, ValueError, "K >= 1"),
-        ({"ids": torch.zeros(2, 1)}, TypeError, "ids must have dtype int64"),
-        ({"ids": torch.full((2, 1), V)}, ValueError, rf"ids of active tokens must lie in \[0, {V}\)"),
-    ],
-)
-def test_errors_name_the_argument(change: dict[str, Any], error: type[Exception], message: str) -> None:
-    arguments = {"labels": None, "ids": torch.zeros(2, 1, dtype=torch.int64)} | change
-    with pytest.raises(error, match=message):
-        linear_logprobs(torch.randn(2, H), torch.randn(V, H), **arguments)

@@ -10,6 +10,7 @@ from torch import Tensor
 from outcome_rl_kernels import linear_logprobs
 
 H, V = 6, 13
+IDS = torch.zeros(2, 3, 1, dtype=torch.int64)
 
 
 def data(*leading: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -35,6 +36,12 @@ def test_entropy_only_on_request() -> None:
         ({"hidden": [1.0]}, TypeError, "hidden .*got list"),
         ({"bias": torch.zeros(V)}, TypeError, r"bias .*bias\.to\(weight\.dtype\)"),
         ({"labels": torch.tensor([[0, 1, 2], [3, 4, V]])}, ValueError, r"\[0, 13\); got 13 at flat position 5"),
+        ({"ids": IDS}, ValueError, "labels must be None with ids"),
+        ({"labels": None, "ids": IDS, "support": ([0, 1, 2], [0, 1])}, ValueError, "support must be None with ids"),
+        ({"labels": None, "ids": IDS[0, :, 0]}, ValueError, r"ids must have shape \(\.\.\., K\).*got \(3,\)"),
+        ({"labels": None, "ids": IDS[..., :0]}, ValueError, "K >= 1"),
+        ({"labels": None, "ids": IDS.float()}, TypeError, "ids must have dtype int64"),
+        ({"labels": None, "ids": IDS + V}, ValueError, rf"ids of active tokens must lie in \[0, {V}\)"),
     ],
 )
 def test_errors_name_the_argument(change: dict[str, Any], error: type[Exception], message: str) -> None:

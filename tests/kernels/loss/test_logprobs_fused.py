@@ -96,10 +96,13 @@ def test_opcheck(transposed: bool, is_masked: bool, fp32_logits: bool) -> None:
     torch.library.opcheck(operator, arguments)
 
 
-def test_compiles_whole_and_once_for_all_lengths() -> None:
+@pytest.mark.parametrize(("of_ids", "is_masked"), [(False, True), (True, True), (True, False)])
+def test_compiles_whole_and_once_for_all_lengths(of_ids: bool, is_masked: bool) -> None:
     def function(hidden: Tensor, weight: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-        logps, entropies = linear_logprobs(hidden, weight, labels, mask=mask, return_entropy=True)
-        return (logps * logps + entropies).sum()
+        given = {"labels": None, "ids": labels[..., None]} if of_ids else {"labels": labels}
+        given |= {"mask": mask} if is_masked else {}
+        logps, entropies = linear_logprobs(hidden, weight, **given, return_entropy=True)
+        return (logps * logps).sum() + entropies.sum()
 
     assert_compiles_once(function, H, torch.randn(V, H))
 

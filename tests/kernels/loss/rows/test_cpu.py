@@ -1,4 +1,4 @@
-"""What only the C++ row kernels can get wrong; test_api.py has their values and gradients."""
+"""Errors that only the C++ row kernels can have; test_api.py has their values and gradients."""
 
 import math
 import os
