@@ -50,7 +50,11 @@ def test_a_dry_run_refuses_what_the_run_refuses(
     _, reason, *settings = row
     monkeypatch.setattr("outcome_rl.grpo.run.tracking.find_spec", lambda module: None)
     monkeypatch.setattr("outcome_rl.grpo.rollout.vllm_engine.find_spec", lambda module: None)
-    arguments = ["--config", "toy", *small(tmp_path, *settings)]
+    assert_refused_alike(small(tmp_path, *settings), reason)
+
+
+def assert_refused_alike(settings: list[str], reason: str) -> None:
+    arguments = ["--config", "toy", *settings]
     dry, run = invoke(*arguments, "--dry-run"), invoke(*arguments)
     assert dry.exit_code == run.exit_code == 2
     assert reason in dry.stderr
@@ -61,32 +65,22 @@ def test_a_dry_run_refuses_what_the_run_refuses(
     assert "trainer:" in dry.stdout
 
 
-def assert_refused_alike(arguments: list[str], reason: str) -> None:
-    dry, run = invoke(*arguments, "--dry-run"), invoke(*arguments)
-    assert dry.exit_code == run.exit_code == 2
-    assert dry.stderr.count(reason) == 1
-    assert reason in run.stderr
-
-
 def test_a_dry_run_refuses_a_shorter_run(finished: Path, tmp_path: Path, small: MakeOverrides) -> None:
     shutil.copytree(finished, tmp_path / "run")
-    assert_refused_alike(["--config", "toy", *small(tmp_path, "trainer.total_training_steps=3")], "has done 6")
+    assert_refused_alike(small(tmp_path, "trainer.total_training_steps=3"), "has done 6")
 
 
 def test_a_dry_run_refuses_a_model_that_cannot_be_trained(tmp_path: Path, small: MakeOverrides) -> None:
     shutil.copytree(policy_dir(), tmp_path / "model")
     path = f"model.path={tmp_path / 'model'}"
     lora = small(tmp_path, path, "model.lora_rank=2", "model.target_modules=[lm_head]")
-    assert_refused_alike(["--config", "toy", *lora], "on the lm_head")
+    assert_refused_alike(lora, "on the lm_head")
     weights = tmp_path / "model" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
     dry = invoke("--config", "toy", "--dry-run", *small(tmp_path, path))
-    assert dry.exit_code == 2
-    assert "cannot be trained: " in dry.stderr
+    assert (dry.exit_code, dry.stderr.count("cannot be trained: ")) == (2, 1)
     weights.unlink()
-    dry = invoke("--config", "toy", "--dry-run", *small(tmp_path, path))
-    assert dry.exit_code == 2
-    assert "holds no weights" in dry.stderr
+    assert_refused_alike(small(tmp_path, path), "holds no weights")
 
 
 def test_a_dry_run_refuses_two_sources_of_one_name(tmp_path: Path, small: MakeOverrides) -> None:
@@ -94,7 +88,7 @@ def test_a_dry_run_refuses_two_sources_of_one_name(tmp_path: Path, small: MakeOv
     for kind, answer in (("val", "1"), ("test", "2")):
         write_rows(path := tmp_path / kind / "problems.jsonl", [{"id": 1, "problem": "D01 2 @ 1 =>", "answer": answer}])
         sources.append(f"data.{kind}_files={path}")
-    assert_refused_alike(["--config", "toy", *small(tmp_path, *sources)], "two different sources named 'problems'")
+    assert_refused_alike(small(tmp_path, *sources), "two different sources named 'problems'")
 
 
 def test_a_dry_run_refuses_counts_of_other_questions(tmp_path: Path, small: MakeOverrides) -> None:
@@ -102,8 +96,7 @@ def test_a_dry_run_refuses_counts_of_other_questions(tmp_path: Path, small: Make
         explorer.score(["gsm8k:7"], [r"\boxed{1}"], ["1"])
         explorer.save(tmp_path / "other")
     setting = f"trainer.initial_exploration={tmp_path / 'other'}"
-    reason = "have ids such as 'gsm8k:7', and this run's like 'dialect0"
-    assert_refused_alike(["--config", "toy", *small(tmp_path, setting)], reason)
+    assert_refused_alike(small(tmp_path, setting), "have ids such as 'gsm8k:7', and this run's like 'dialect0")
 
 
 def test_a_dry_run_says_where_a_run_continues(finished: Path, tmp_path: Path, small: MakeOverrides) -> None:

@@ -62,15 +62,6 @@ def logps(policy: Policy) -> torch.Tensor:
     return found
 
 
-def test_bfloat16_loses_what_the_adapters_changed(run: Path, newest: Path, trained: Policy) -> None:
-    base, merged = load_file(run.parent / "base" / "model.safetensors"), load_file(newest / "model.safetensors")
-    adapted = [name for name in merged if "q_proj" in name or "down_proj" in name]
-    same = torch.cat([(merged[name] == base[name].bfloat16()).flatten() for name in adapted])
-    assert same.float().mean() > 0.8
-    changes = [merged_state_dict(trained.model.float())[name] - base[name].bfloat16().float() for name in adapted]
-    assert all((change != 0).float().mean() > 0.9 for change in changes)
-
-
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize("named", [lambda run: run, lambda run: run / "checkpoints" / "global_step_2" / "model"])
 def test_samples_come_from_the_trained_policy(

@@ -45,12 +45,8 @@ class Page(HTMLParser):
         self.text += data
 
 
-@pytest.fixture(scope="module")
-def page(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write_report([finished], tmp_path_factory.mktemp("page") / "report.html").read_text()
-
-
-def test_a_finished_run_has_its_page(page: str, finished: Path) -> None:
+def test_a_finished_run_has_its_page(finished: Path, tmp_path: Path) -> None:
+    page = write_report([finished], tmp_path / "report.html").read_text()
     parsed = Page(page)
     assert parsed.open == []
     text = " ".join(parsed.text.split())
@@ -62,34 +58,23 @@ def test_a_finished_run_has_its_page(page: str, finished: Path) -> None:
         assert shown in text
     assert "train_batch_size: 8" in text
     assert rows(finished, "samples")[-1]["question"] in text
-
-
-def test_the_page_loads_nothing(page: str) -> None:
-    parsed = Page(page)
+    (chart,) = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
+    ET.fromstring(chart)
+    assert "KL to the base policy" in chart
+    # It loads nothing.
     assert not {"script", "link", "img", "iframe", "image"} & set(parsed.tags)
     links = [value for name, value in parsed.attributes if name in ("href", "xlink:href", "src") and value]
     assert all(link.startswith("#") for link in links)
     assert not re.search(r"url\((?!#)|@import", page)
 
 
-def test_the_charts_are_one_picture_with_letters(page: str) -> None:
-    (chart,) = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
-    ET.fromstring(chart)
-    assert "KL to the base policy" in chart
-
-
-@pytest.fixture
-def without_charts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("outcome_rl.tools.report.panels_of", lambda runs: [])
-
-
 HOSTILE = "<script>alert(1)</script> & \"'</pre> \u2028 $x$ {{ 7*7 }}"
 
 
-@pytest.mark.usefixtures("without_charts")
 def test_hostile_text_is_text_and_small_and_large_numbers_are_not_rounded_to_zero(
-    finished: Path, tmp_path: Path
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("outcome_rl.tools.report.panels_of", lambda runs: [])
     run = shutil.copytree(finished, tmp_path / "<b>run</b>")
     sample = rows(finished, "samples")[-1] | dict.fromkeys(("question", "completion", "outcome"), HOSTILE)
     write_rows(run / "samples.jsonl", [sample | {"bonus": 1e-9, "advantage": -1e6}])
@@ -120,14 +105,14 @@ def test_runs_share_the_charts(finished: Path, tmp_path: Path) -> None:
     assert {"#1f8bb8", "#d9576a", "#d9942f"} <= set(re.findall(r"stroke: (#\w{6})", page))
 
 
-def test_a_run_in_progress_has_a_page(finished: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    run.mkdir()
-    shutil.copy(finished / "config.yaml", run)
-    lines = (finished / "metrics.jsonl").read_text().splitlines(keepends=True)
-    (run / "metrics.jsonl").write_text(lines[0] + lines[1][:50])  # a row is being written
-    assert [row["step"] for row in read_run(run).metrics] == [1]
-    assert Page(write_report([run], run / "report.html").read_text()).open == []
+@pytest.mark.parametrize("stream", ["metrics", "evaluations"])
+def test_a_run_in_progress_has_a_page(stream: str, finished: Path, tmp_path: Path) -> None:
+    """After a step, and before the first."""
+    shutil.copy(finished / "config.yaml", tmp_path)
+    lines = (finished / f"{stream}.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / f"{stream}.jsonl").write_text(lines[0] + lines[1][:50])  # a row is being written
+    assert len(getattr(read_run(tmp_path), stream)) == 1
+    assert Page(write_report([tmp_path], tmp_path / "report.html").read_text()).open == []
 
 
 @pytest.mark.parametrize("files", [[], ["config.yaml"]])
@@ -137,13 +122,6 @@ def test_a_folder_without_a_run_is_refused(files: list[str], finished: Path, tmp
     result = invoke(cli.main, "report", tmp_path)
     assert result.exit_code == 2
     assert f"{tmp_path} holds no run: config.yaml and" in result.stderr
-
-
-def test_a_run_before_its_first_step_has_a_page(finished: Path, tmp_path: Path) -> None:
-    shutil.copy(finished / "config.yaml", tmp_path)
-    first = (finished / "evaluations.jsonl").read_text().splitlines(keepends=True)[0]
-    (tmp_path / "evaluations.jsonl").write_text(first)
-    assert Page(write_report([tmp_path], tmp_path / "report.html").read_text()).open == []
 
 
 def evaluation(dataset: str, step: int) -> dict[str, Any]:

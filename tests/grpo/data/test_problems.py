@@ -167,11 +167,6 @@ def test_a_source_has_one_rule_whichever_row_comes_first(
     assert found[0] == found[1]
 
 
-def test_a_compressed_file_has_the_name_of_its_contents(tmp_path: Path) -> None:
-    (tmp_path / "rows.jsonl.gz").write_bytes(gzip.compress(Path(write(tmp_path / "rows.jsonl", ROWS)).read_bytes()))
-    assert load(str(tmp_path / "rows.jsonl.gz")) == load(str(tmp_path / "rows.jsonl"))
-
-
 def test_the_toy_task_is_a_source() -> None:
     train, test = load("toy:train"), load("toy:test")
     assert len(train.problems) == 512
@@ -216,14 +211,12 @@ def test_conflicts_are_found_across_files(tmp_path: Path) -> None:
 def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"missing\.jsonl does not exist"):
         load(str(tmp_path / "missing.jsonl"))
-    (tmp_path / "empty.jsonl").touch()
-    with pytest.raises(ValueError, match=r"empty\.jsonl: no problems"):
-        load(str(tmp_path / "empty.jsonl"))
-    with pytest.raises(ValueError, match="For a Hugging Face dataset name the split"):
+    with pytest.raises(ValueError, match="split"):
         load("somebody/something")
-    (tmp_path / "array.json").write_text("[]")
-    with pytest.raises(ValueError, match=r"array\.json: no problems"):
-        load(str(tmp_path / "array.json"))
+    for name, content in (("empty.jsonl", ""), ("array.json", "[]")):
+        (tmp_path / name).write_text(content)
+        with pytest.raises(ValueError, match=f"{name}: no problems"):
+            load(str(tmp_path / name))
 
 
 def test_the_fingerprint_is_of_the_content(tmp_path: Path) -> None:

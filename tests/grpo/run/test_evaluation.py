@@ -70,16 +70,13 @@ def test_each_figure_has_its_best_step() -> None:
     assert best_steps(rows) == {"pass@1": (4, 0.4), "pass@16": (4, 0.6)}
     assert best_steps(rows[:2]) == {"pass@1": (2, 0.3), "pass@16": (2, 0.5)}
     assert best_steps(rows[:1]) == {}  # the base policy is no checkpoint
+    assert best_steps([{"step": 1, "pass_at_k": {"1": 0.5}}]) == {"pass@1": (1, 0.5)}  # of one sample
 
 
 def test_the_average_of_several_sources_is_watched() -> None:
     assert watched_set("macro:validation", []) is None
     assert watched_set("macro:validation", ["data/a.jsonl"]) == "a"
     assert watched_set("macro:validation", ["a.jsonl", "b.jsonl"]) == "macro:validation"
-
-
-def test_one_sample_a_question_has_one_figure() -> None:
-    assert best_steps([{"step": 1, "pass_at_k": {"1": 0.5}}]) == {"pass@1": (1, 0.5)}
 
 
 # --- schedule

@@ -47,7 +47,7 @@ def test_a_signal_is_collected_and_does_not_kill(signum: signal.Signals, caplog:
         assert received == []
         os.kill(os.getpid(), signum)
         assert received == [signum]
-        assert caplog.messages == [f"{signum.name}: stopping with a checkpoint after the current step or data set"]
+        assert signum.name in caplog.text
     assert [signal.getsignal(number) for number in SIGNALS] == before
 
 
