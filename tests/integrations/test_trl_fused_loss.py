@@ -108,22 +108,28 @@ def test_it_is_trls_loss(policy: Path, tmp_path: Path, loss_type: str) -> None:
     )
 
 
-@pytest.mark.parametrize("loss_type", ["grpo", "luspo"])
-def test_with_the_ratio_of_sequences(policy: Path, tmp_path: Path, loss_type: str) -> None:
-    assert_same(
-        policy,
-        tmp_path,
-        loss_type=loss_type,
-        exploration=ExplorationConfig(answer_mask_mode="all"),
-        importance_sampling_level="sequence",
-        num_iterations=2,
-        epsilon=0.003,
-    )
+SEQUENCES = {
+    "exploration": ExplorationConfig(answer_mask_mode="all"),
+    "importance_sampling_level": "sequence",
+    "num_iterations": 2,
+    "epsilon": 0.003,
+}
+ADAPTER = LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
 
 
-def test_on_the_tokens_of_highest_entropy(policy: Path, tmp_path: Path) -> None:
-    """Three tokens have the entropy of this quantile."""
-    assert_same(policy, tmp_path, top_entropy_quantile=0.4, beta=0.05, num_iterations=2)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        SEQUENCES | {"loss_type": "grpo"},
+        SEQUENCES | {"loss_type": "luspo"},
+        {"top_entropy_quantile": 0.4, "beta": 0.05, "num_iterations": 2},  # three tokens have that entropy
+        {"peft_config": ADAPTER, "beta": 0.05},
+        {"policy": policy_dir()},  # whose head is tied to the embedding
+    ],
+    ids=["ratio of sequences", "luspo", "highest entropy", "adapter", "tied head"],
+)
+def test_it_is_trls_loss_with(policy: Path, tmp_path: Path, settings: dict[str, Any]) -> None:
+    assert_same(**{"policy": policy, "folder": tmp_path} | settings)
 
 
 def test_the_ratio_of_sequences_leaves_answer_tokens_alone(policy: Path, tmp_path: Path) -> None:
@@ -184,10 +190,6 @@ def test_with_trls_off_policy_mask(policy: Path, tmp_path: Path, loss_type: str,
     assert losses(masked)[-1] != pytest.approx(losses(with_all)[-1], rel=0.01)
 
 
-def test_with_a_head_that_is_tied_to_the_embedding(tmp_path: Path) -> None:
-    assert_same(policy_dir(), tmp_path)
-
-
 @pytest.mark.parametrize(
     "config",
     [
@@ -243,11 +245,6 @@ def test_only_logged_steps_compute_tokens_without_a_gradient(
 def test_with_a_head_in_float32(policy: Path, tmp_path: Path, settings: dict[str, Any]) -> None:
     """The body is in bfloat16, as loaded or by autocast; the gradient enters it rounded to bfloat16."""
     assert_same(policy, tmp_path, rounding=2**-8, cast_lm_head_to_fp32=True, max_steps=1, **settings)
-
-
-def test_it_trains_an_adapter(policy: Path, tmp_path: Path) -> None:
-    adapter = LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
-    assert_same(policy, tmp_path, beta=0.05, peft_config=adapter)
 
 
 def test_evaluation_takes_it_too(policy: Path, tmp_path: Path) -> None:
