@@ -1,7 +1,6 @@
 """A sharded policy learns, samples and saves the same as one in a single process."""
 
 import copy
-import json
 import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -221,15 +220,7 @@ def check_adapters(batch: Sequence[Sample], config: TrainConfig, rank: int, fold
     plain.load_weights(place)
     plain.save(same)
     for path in (path for path in same.rglob("*") if path.is_file()):
-        files = [place / path.relative_to(same), path]
-        if (
-            path.name == "adapter_config.json"
-        ):  # peft writes a set, in an order that changes with the hashes of a process
-            configs = [json.loads(file.read_text()) for file in files]
-            assert configs[0] | {"target_modules": 0} == configs[1] | {"target_modules": 0}
-            assert {*configs[0]["target_modules"]} == {*configs[1]["target_modules"]}
-        else:
-            assert files[0].read_bytes() == files[1].read_bytes()
+        assert (place / path.relative_to(same)).read_bytes() == path.read_bytes()
 
     states = [updater.state_dict()]
     dist.broadcast_object_list(states)  # of rank zero, the only one that has them
