@@ -27,7 +27,7 @@ from bench.rules import answer_in
 from outcome_rl import OutcomeMatcher, equivalent
 from outcome_rl.files.rows import read_objects
 from outcome_rl.outcomes import keys
-from outcome_rl.outcomes.canonical.latex import UNIT_WORDS
+from outcome_rl.outcomes.canonical.units import UNIT_WORDS
 
 OURS, STRICT, KEYS = "outcome_rl", "outcome_rl, `gold_tolerance=False`", "outcome_rl, keys only"
 STEP = 2048

@@ -9,12 +9,12 @@ import pytest
 
 from outcome_rl import OutcomeMatcher, outcome_key
 from outcome_rl.outcomes import keys
-from outcome_rl.outcomes.canonical import lexer, numbers, parser
+from outcome_rl.outcomes.canonical import lexer, parser
 from outcome_rl.outcomes.tolerance import contradicts, within_tolerance
 
 NAMES = sorted(
     {*lexer.FUNCTION_NAMES, *lexer.CALLED, *lexer.UNREAD, *lexer.GREEK, *lexer.BARE}
-    | {name.lstrip("\\") for name in (*parser.FACTOR_COMMANDS, *numbers.BEFORE_NUMBERS)}
+    | {name.lstrip("\\") for name in (*parser.FACTOR_COMMANDS, *parser.BEFORE_NUMBERS)}
 )
 ARGUMENTS = ("()", "(3)", "(3,2)", "(x,2,y)", "{3}", "{3}{2}", "[3]{2}", "", " 3", r"\{3,2\}", "^2(3)", "_2(3)")
 POSITIONS = ("%s", r"\%s", r"\text{%s}", r"\operatorname{%s}")

@@ -157,13 +157,3 @@ def unwrap_text(text: str) -> str:
         return f"{before.rstrip()} {inside}" if before and inside else before + inside
 
     return _TEXT_GROUP.sub(content, text)
-
-
-# Closed lists: dropping any word would also drop "million" and "p.m.". In text mode all of `units.txt` is a unit.
-UNIT_WORDS = (
-    r"mph|km/hr?|miles(?: ?per ?|/)hour"
-    r"|(?:(?:square|cubic|sq\.?|cu\.?) ?)?(?:units?|inch(?:es)?|feet|foot|ft|yards?|miles?"
-    r"|(?:centi|milli|kilo)?met(?:er|re)s?|cm|mm|km)|degrees?|percent(?:age)?|pct|radians?|dollars?|cents?"
-    r"|(?:milli|kilo)?grams?|kg|pounds?|lbs?|ounces?|oz"
-    r"|(?:milli)?lit(?:er|re)s?|gallons?|hours?|hrs?|minutes?|mins?|seconds?|secs?|days?|weeks?|months?|years?"
-)

@@ -5,8 +5,7 @@ import unicodedata
 from collections.abc import Collection, Container, Iterator, Sequence
 from typing import NamedTuple
 
-from outcome_rl.outcomes.canonical.latex import UNIT_WORDS
-from outcome_rl.outcomes.canonical.units import COUNTER, readings_of
+from outcome_rl.outcomes.canonical.units import COUNTER, UNIT_WORDS, readings_of
 
 MAX_TOKENS = 400
 MAX_DEPTH = 24

@@ -23,9 +23,19 @@ _RAISED = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹−", "-0123456789-")
 
 
 _LINES = [line for line in files(__package__).joinpath("units.txt").read_text("utf-8").splitlines() if line[0] != "#"]
-_NAMES = (name for line in _LINES for name in line.partition(";")[2].split() if not name.isascii())
-COUNTER = rf"(?:{'|'.join(sorted(_NAMES, key=len, reverse=True))})"
+_NAMES = sorted({name for line in _LINES for name in line.partition(";")[2].split()}, key=len, reverse=True)
+COUNTER = rf"(?:{'|'.join(name for name in _NAMES if not name.isascii())})"
 """Chinese, Japanese and Korean units and counters, which need no space behind a number."""
+_CODES = sorted({word for line in _LINES for word in re.findall(r" ([A-Z]{3})(?= |$)", line.partition(";")[0])})
+_BY_NAME = "|".join(name for name in _NAMES if name.isascii())
+_WORD = (
+    rf"(?:(?i:(?:{'|'.join(filter(None, _PREFIX_NAMES))})?(?:{_BY_NAME}|unit)(?:e?s)?)|{'|'.join(_CODES)}"
+    r"|[cmk]m|kg|lbs?|oz|ft|hrs?|mins?|secs?|mph)"
+)
+UNIT_WORDS = rf"(?:(?:square|cubic|sq\.?|cu\.?) ?)?{_WORD}(?:(?: ?per ?|/)(?:{_WORD}|h))?"
+"""Units that plain text may have behind a number: names, codes of currencies, and symbols that are no product of names.
+
+Of a letter alone, and of other words, nobody knows: `5 m` may be a product, `5 million` is a number."""
 
 
 @cache

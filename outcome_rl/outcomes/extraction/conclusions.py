@@ -48,7 +48,8 @@ def conclusion(text: str, seen: str, of_reasoning: bool = False) -> Outcome | No
     if not (of_reasoning or computes or lead or _is_clause(seen, start, end)):
         return None
     found = quantity_of(seen, start, end)
-    return found and answer_at(seen, found[0], found[2], "conclusion")
+    # A letter alone may be a name, `5 m`; its unit would make two outcomes of one.
+    return found and answer_at(seen, found[0], found[2 if found[2] - found[1] > 2 else 1], "conclusion")
 
 
 def _is_clause(seen: str, start: int, end: int) -> bool:

@@ -4,6 +4,7 @@ A rule without such a reason is not allowed: its text is not read (`s:`), and eq
 says. A row has two spellings that are equal because something is dropped, and pairs that look alike and differ.
 """
 
+from importlib.resources import files
 from typing import NamedTuple
 
 import pytest
@@ -32,3 +33,11 @@ def test_what_is_dropped_and_what_is_not(rule: Rule) -> None:
     assert equivalent(rule.a, rule.b)
     assert not canonical_text(rule.a).startswith("s:")
     assert [pair for pair in rule.unlike if equivalent(*pair)] == []
+
+
+def test_every_name_of_the_table_of_units_is_dropped_from_plain_text() -> None:
+    table = files("outcome_rl.outcomes.canonical").joinpath("units.txt").read_text("utf-8").splitlines()
+    names = [name for line in table if line[0] not in "#+" for name in line.partition(";")[2].split() if name.isascii()]
+    texts = [f"20 {written}" for name in names for written in (name, f"{name}s", name.title(), f"{name}s per week")]
+    assert [text for text in texts if not equivalent(text, "20")] == []
+    assert [text for text in ("20 million", "20 m", "20 kN", "20 sec(x)") if equivalent(text, "20")] == []
