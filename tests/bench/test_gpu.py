@@ -89,7 +89,8 @@ def test_results_are_there_when_the_script_itself_is_killed(tmp_path: Path) -> N
         assert script.poll() is None
         time.sleep(0.1)
     found = json.loads(path.read_text())["figures"]["checks"]
-    for group in (script.pid, *_children(script.pid)):
+    children = Path(f"/proc/{script.pid}/task/{script.pid}/children").read_text().split()
+    for group in (script.pid, *map(int, children)):
         os.killpg(group, 9)
     script.wait()
     assert found["ends_well"]["figures"] == {"a": 1}
@@ -124,7 +125,3 @@ def test_a_missed_goal_fails_the_part(monkeypatch: pytest.MonkeyPatch, tmp_path:
     found.at_most("memory", 2.0, 2.0, "GiB")
     goals = json.loads(found.path.read_text())["goals"]
     assert [goal["met"] for goal in goals] == [False, True]
-
-
-def _children(process: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
