@@ -141,8 +141,8 @@ def hash_mark(text: str) -> Outcome | None:
 
 _OPTION = r"(?:[(\[][A-J][)\]]|[A-J][.:)])[ \t]++(?!(?:is|are|was|were|we|let)\b|[^\n]{0,300}\b[A-J][).:])[^\n]{1,300}"
 _ALONE = re.compile(rf"\(?[A-J]\)?|\[[A-Za-z]{{1,20}}\]|\$[^$\n]++\$|\\\([^\n]{{1,300}}\\\)|{_OPTION}")
-# A calculation that was cut off, numbers side by side, or options.
-_SEVERAL = re.compile(r"\s[-+*/×÷](?:\s[^=]{0,100})?\Z|[0-9]\s[0-9]++(?!/)|[A-J][).:]")
+# A calculation that was cut off, a chain of them, numbers side by side, or options.
+_SEVERAL = re.compile(r"\s[-+*/×÷](?:\s[^=]{0,100})?\Z|=[^=,;]{1,100}=|[0-9]\s[0-9]++(?!/)|[A-J][).:]")
 # `... is:`, and an option below; a letter in the last line.
 _LAST_OPTION = re.compile(
     rf"(?::[ \t]*+\n\s*+{_OPTION}|\n\s*+(?:\([A-J]\)|\[[A-Za-z]{{1,20}}\]|[A-J](?=[.\s])))\s*+\.?\s*+\Z"
