@@ -141,8 +141,8 @@ def hash_mark(text: str) -> Outcome | None:
 
 _OPTION = r"(?:[(\[][A-J][)\]]|[A-J][.:)])[ \t]++(?!(?:is|are|was|were|we|let)\b|[^\n]{0,300}\b[A-J][).:])[^\n]{1,300}"
 _ALONE = re.compile(rf"\(?[A-J]\)?|\[[A-Za-z]{{1,20}}\]|\$[^$\n]++\$|\\\([^\n]{{1,300}}\\\)|{_OPTION}")
-# A calculation that was cut off, a chain of them, numbers side by side, or options.
-_SEVERAL = re.compile(r"\s[-+*/×÷](?:\s[^=]{0,100})?\Z|=[^=,;]{1,100}=|[0-9]\s[0-9]++(?!/)|[A-J][).:]")
+# A calculation or a group that was cut off, a chain of them, numbers side by side, or options.
+_SEVERAL = re.compile(r"\s[-+*/×÷](?:\s[^=]{0,100})?\Z|=[^=,;]{1,100}=|[0-9]\s[0-9]++(?!/)|[A-J][).:]|\A[^{]{1,100}\}")
 # `... is:`, and an option below; a letter in the last line.
 _LAST_OPTION = re.compile(
     rf"(?::[ \t]*+\n\s*+{_OPTION}|\n\s*+(?:\([A-J]\)|\[[A-Za-z]{{1,20}}\]|[A-J](?=[.\s])))\s*+\.?\s*+\Z"
@@ -161,6 +161,8 @@ def alone(text: str) -> Outcome | None:
         start = text.index(whole)
     else:
         answer = bare(text) if "!" not in text else None  # of a gold, `20!` is a factorial
-        return answer if answer and DIGIT.search(answer.text) and not _SEVERAL.search(answer.text) else None
+        if answer is None or DIGIT.search(answer.text) is None or _SEVERAL.search(answer.text):
+            return None
+        start = answer.start
     answer = said(text, start)
     return answer and answer._replace(source="line")
