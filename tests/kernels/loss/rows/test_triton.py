@@ -169,9 +169,10 @@ def of_certain_labels(**columns: Any) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("bound", [0.8, 1.2])
 def test_derivatives_at_ties_are_those_of_autograd(bound: float) -> None:
     """Ratios one ulp apart around a bound, with advantages whose products with both may be equal, and 0."""
-    steps = torch.arange(-4, 4).repeat_interleave(6)
+    advantages = torch.cat([torch.tensor([0.0, 0.71, -0.71, 1.43, 1.78, -1.78]), torch.linspace(0.03, 1.97, 26)])
+    steps = torch.arange(-4, 4).repeat_interleave(len(advantages))
     old_logps = -(math.log(bound) + steps.double() * 2**-26).float()
-    advantages = torch.tensor([0.0, 0.71, -0.71, 1.43, 1.78, -1.78]).repeat(8)
+    advantages = advantages.repeat(8)
     free = {"epsilon_low": 1.0, "epsilon_high": 1e9}
     ratios = -of_certain_labels(advantages=torch.ones_like(advantages), old_logps=old_logps, **free)[0]
     losses, grads = of_certain_labels(advantages=advantages, old_logps=old_logps)
