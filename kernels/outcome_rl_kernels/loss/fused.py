@@ -83,7 +83,7 @@ def fused_linear_policy_loss(
         The result, and `SampledGradients.kept`: zeros where dense products were taken, empty without a threshold.
     """
     wants = Wants(*(torch.is_grad_enabled() and x is not None and x.requires_grad for x in head))
-    batch, scale = _within_float16(batch, head.weight.dtype)
+    batch, scale = _within_float16(batch, head.weight.dtype, sums=True)
     loss, values_2N, kept_2 = _LinearPolicyLoss.apply(  # type: ignore[no-untyped-call]
         *head, options, wants, batch, shard, teacher or Teacher()
     )
@@ -100,26 +100,28 @@ def fused_policy_loss(logits_NV: Tensor, batch: TokenBatch, *, impl: Backend, in
     """
     wants_grad = torch.is_grad_enabled() and logits_NV.requires_grad
     overwrites = inplace and wants_grad and logits_NV.is_contiguous()
-    batch, scale = _within_float16(batch, logits_NV.dtype)
+    batch, scale = _within_float16(batch, logits_NV.dtype, sums=False)
     loss, values_2N = _PolicyLoss.apply(logits_NV, batch, impl, wants_grad, overwrites)  # type: ignore[no-untyped-call]
     return loss if scale is None else loss * scale, *values_2N.unbind()
 
 
-def _within_float16(batch: TokenBatch, dtype: torch.dtype) -> tuple[TokenBatch, Tensor | None]:
+def _within_float16(batch: TokenBatch, dtype: torch.dtype, *, sums: bool) -> tuple[TokenBatch, Tensor | None]:
     """Return a batch whose gradients float16 can hold, and the factor of their loss; other dtypes need none.
 
     The forward pass rounds the gradients before the loss is scaled. With weights near 1 / N, gradients of logits would
-    end below float16's smallest number, 6e-8; with a largest weight between 1 / 32 and 1 / 16 only probabilities below
-    2e-6 do, and sums over a million tokens still fit. The backward pass multiplies by the factor, a power of 2, which
-    rounds nothing, and a loss scale, in float32.
+    end below float16's smallest number, 6e-8; with a largest weight of at least 1 / 32 only probabilities below 2e-6
+    do. Larger weights stay as they are. Where gradients are `sums` over tokens, weights that add up to more than 1024
+    are made smaller, down to a largest one of 1 / 32: sums over a million tokens still fit. The backward pass
+    multiplies by the factor, a power of 2, and a loss scale, in float32.
     """
     if dtype != torch.float16 or batch.weights.numel() == 0:
         return batch, None
     active = batch.inputs.active
     weights = batch.weights if active is None else batch.weights.where(active, 0)
-    largest = weights.amax()
-    power = (largest.view(torch.int32) & 0x7F800000).view(torch.float32)  # at most `largest`; compiled divisions round
-    scale = 32 * power.where(power > 0, 0.5)
+    most = (weights.sum() / 2048).clamp(min=0.5) if sums else 0.5
+    bound = (16 * weights.amax()).clamp(max=most)
+    power = (bound.view(torch.int32) & 0x7F800000).view(torch.float32)  # at most `bound`; compiled divisions round
+    scale = 2 * power.where(power > 0, 0.5)
     return batch._replace(weights=batch.weights / scale), scale
 
 

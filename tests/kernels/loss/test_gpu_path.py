@@ -40,3 +40,20 @@ def test_float16_keeps_the_gradients_of_a_long_batch(which: str) -> None:
     for exact, plain, ours in zip(*grads, strict=True):
         assert (ours - exact).norm() <= 1.5 * (plain - exact).norm()
         assert (ours - exact).norm() <= 2e-3 * exact.norm()
+
+
+@pytest.mark.parametrize("loss_agg", ["token-mean", "token-sum"])
+def test_float16_keeps_the_gradients_of_a_short_batch(loss_agg: Any) -> None:
+    """Brought down to a thirty-second, most of these entries would be rounded to a few bits."""
+    g = torch.Generator().manual_seed(0)
+    logits, labels = torch.randn(2, 4, 4096, generator=g).half(), torch.zeros(2, 4, dtype=torch.int64)
+    grads = []
+    for dtype, impl in ((torch.float64, "reference"), (torch.float16, "triton")):
+        leaf = logits.to(dtype).requires_grad_()
+        options: dict[str, Any] = {"loss_agg": loss_agg, "impl": impl}
+        policy_loss(leaf, labels, torch.tensor([1.0, -1.0]), torch.ones_like(labels), **options).loss.backward()
+        assert leaf.grad is not None
+        grads.append(leaf.grad[..., 1:].double())  # without the labels' entries, beside which the others vanish
+    exact, ours = grads
+    step = 2.0**-10 * exact.abs() + 2.0**-24  # of float16, to which the interpreter cuts off
+    assert ((ours - exact).abs() <= step).all()
