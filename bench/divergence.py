@@ -3,9 +3,10 @@
     OMP_NUM_THREADS=1 python -m bench.divergence
     python -m bench.divergence --device cuda
 
-All run in rounds on the same random hidden states, whose logits have a standard deviation of 4. The floor is the
-fastest layout of each product, measured in the same run: both models' logits and the student's two gradients. Errors
-are those of the gradients of hidden states and of the weight, relative in norm, against float64 on the first tokens.
+All run in rounds on the same hidden states, whose logits have the entropies of a language model (`bench.cases`). The
+teacher has the student's head, and its hidden states with a tenth of noise. The floor is the fastest layout of each
+product, measured in the same run: both models' logits and the student's two gradients. Errors are those of the
+gradients of hidden states and of the weight, relative in norm, against float64 on the first tokens.
 """
 
 import argparse
@@ -17,14 +18,18 @@ import torch
 from torch import Tensor
 
 from bench.baselines import OURS, SAMPLE_BELOW, baseline_versions, said
-from bench.result_file import add_out, write_result
+from bench.cases import Spec, make_case
+from bench.loss_report import number
+from bench.result_file import add_out, measured_on, write_result
 from outcome_rl.bench.measure import fastest_products, interleaved_times, layouts_text, peak_mib, ratio_text
 from outcome_rl_kernels import linear_divergence
 from outcome_rl_kernels.dtypes import preferred_dtype
 
 FLOOR = "four products"
 CHECKED = 64
-SIZES = {"cpu": (576, 960, 49_152, 512), "cuda": (4096, 4096, 128_256, 16_384)}  # widths, vocabulary, tokens
+CASES = {"cpu": ("SmolLM2-135M", 2, 256), "cuda": ("Llama-3.1-8B", 16, 1024)}  # model, sequences, their tokens
+NATS = (0.46, 2.2)
+NOISE = 0.1  # of the teacher's hidden states, in standard deviations of the student's
 BETAS = {"reverse_kl": 1.0, "forward_kl": 0.0, "jsd": 0.5}  # TRL's and Liger's
 
 
@@ -110,27 +115,46 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m bench.divergence", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--device", choices=[*SIZES], default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--sizes", type=int, nargs=4, metavar="N", help="hidden, the teacher's, vocabulary, tokens")
+    parser.add_argument("--device", choices=[*CASES], default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--rounds", type=int, default=15)
     add_out(parser)
     options = parser.parse_args(argv)
     device = torch.device(options.device)
-    width, teacher_width, vocabulary, tokens = options.sizes or SIZES[options.device]
     dtype, _ = preferred_dtype(device)
-    g = torch.Generator(device).manual_seed(0)
-    shapes = ((tokens, width), (vocabulary, width), (tokens, teacher_width), (vocabulary, teacher_width))
-    scales = (4.0, width**-0.5, 4.0, teacher_width**-0.5)
-    states = (torch.randn(shape, generator=g, device=device) for shape in shapes)
-    heads = Heads(*((tensor * scale).to(dtype) for tensor, scale in zip(states, scales, strict=True)))
-    kinds: dict[str, Any] = {}
-    for kind in BETAS:
-        kinds[kind] = measure(heads, kind, options.rounds)
-        print(f"\n{kind}: {layouts_text(kinds[kind]['layouts'])}")
-        for name, row in kinds[kind]["rows"].items():
-            print(f"  {name}: {row.get('not_measured') or ratio_text(row['times']['of_floor'])}", flush=True)
-        config = {"sizes": [width, teacher_width, vocabulary, tokens], "dtype": str(dtype)}
-        write_result(options.out, f"divergence-{device.type}", config | {"baselines": baseline_versions()}, kinds)
+    model, sequences, length = CASES[options.device]
+    config = {"model": model, "tokens": sequences * length, "dtype": str(dtype), "baselines": baseline_versions()}
+    sections: dict[str, Any] = {}
+    for nats in NATS:
+        case = make_case(Spec(model=model, dtype=dtype, sequences=sequences, length=length, nats=nats), device)
+        noise = torch.randn(case.hidden.shape, generator=torch.Generator(device).manual_seed(1), device=device)
+        teacher_hidden = case.hidden + (NOISE * case.hidden.float().std() * noise).to(dtype)
+        heads = Heads(case.hidden, case.weight, teacher_hidden, case.weight.clone())
+        for kind in BETAS:
+            title = f"{kind}, {nats:g} nats"
+            sections[title] = measure(heads, kind, options.rounds) | {"entropy": case.entropy}
+            print(f"\n{title}: {layouts_text(sections[title]['layouts'])}")
+            for name, row in sections[title]["rows"].items():
+                print(f"  {name}: {row.get('not_measured') or ratio_text(row['times']['of_floor'])}", flush=True)
+            write_result(options.out, f"divergence-{device.type}", config, sections)
+
+
+def table(record: dict[str, Any]) -> str:
+    """Return time over the four products, peak memory and error of every divergence, a column for each section."""
+    sections = record["figures"]
+    lines = [f"| forward and backward | {' | '.join(sections)} |"]
+    lines.append(f"|---|{'---:|' * len(sections)}")
+    floors = [f"{number(section['floor']['median_ms'])} ms" for section in sections.values()]
+    lines.append(f"| {FLOOR} | {' | '.join(floors)} |")
+    for name in LOSSES:
+        rows = [section["rows"][name] for section in sections.values()]
+        lines.append(f"| {name} | {' | '.join(map(_cell, rows))} |")
+    return "\n".join(lines) + f"\n\n{measured_on(record)}\n"
+
+
+def _cell(row: dict[str, Any]) -> str:
+    if "not_measured" in row:
+        return f"not measured: {row['not_measured']}"
+    return f"{ratio_text(row['times']['of_floor'])} x, {row['peak_mib']:,.0f} MiB, error {max(row['errors']):.0e}"
 
 
 if __name__ == "__main__":
