@@ -29,6 +29,7 @@ EPSILON = 0.2  # the default of linear_policy_loss
 IGNORED = -100  # the label that cross-entropies skip
 SAMPLE_BELOW = 1.25e-4  # of our sampled gradients
 OURS, EAGER, COMPILED = "outcome_rl", "plain PyTorch", "plain PyTorch, torch.compile"
+SAMPLED = f"{OURS}, sampled"
 
 Loss = Callable[..., Tensor]  # (hidden (N, H), weight (V, H), batch), or (logits, batch), to a scalar
 LogProbs = Callable[..., Tensor]  # (hidden, weight, batch) to (N,), anything on masked rows

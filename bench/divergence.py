@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from bench.baselines import OURS, SAMPLE_BELOW, baseline_versions, said
+from bench.baselines import OURS, SAMPLE_BELOW, SAMPLED, baseline_versions, said
 from bench.cases import Spec, make_case
 from bench.loss_report import number
 from bench.result_file import add_out, measured_on, write_result
@@ -73,7 +73,7 @@ def liger(heads: Heads, kind: str) -> Tensor:
 
 LOSSES: dict[str, Callable[..., Tensor]] = {
     OURS: ours,
-    f"{OURS}, sampled": partial(ours, sample_below=SAMPLE_BELOW),
+    SAMPLED: partial(ours, sample_below=SAMPLE_BELOW),
     "TRL chunked divergence": trl,
     "Liger fused linear JSD": liger,
     "plain PyTorch": plain,

@@ -31,6 +31,7 @@ from bench.baselines import (
     LOGITS_BASELINES,
     OURS,
     SAMPLE_BELOW,
+    SAMPLED,
     SUPPORT_BASELINES,
     Baseline,
     baseline_versions,
@@ -184,7 +185,7 @@ def _baselines(plan: Plan, case: Case) -> list[Baseline]:
         if plan.all_modes
         else []
     )
-    sampled = [Baseline(f"{OURS}, sampled", partial(ours, sample_below=SAMPLE_BELOW))] if plan.spec.nats else []
+    sampled = [Baseline(SAMPLED, partial(ours, sample_below=SAMPLE_BELOW))] if plan.spec.nats else []
     return [*baselines[:1], *own, *sampled, *bounded, *baselines[1:]]
 
 

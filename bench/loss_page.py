@@ -8,19 +8,23 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bench.baselines import BASELINES, COMPILED, OURS
+from bench.baselines import BASELINES, COMPILED, OURS, SAMPLED
+from bench.loss_plans import NATS
 from bench.loss_report import Record, Row, Section, number, of_floor, of_floor_text, row_of, table
 from bench.result_file import measured_on
 
-RECORDS = ("loss-cuda", "loss-cpu")
+WHOLE, PEAKED = "loss-cuda", "loss-cuda-nats-16k"  # records of a GPU: every section; a language model's logits
 TRL = "TRL chunked log-probs"
 MAIN_GPU, DEAD = "Llama-3.1-8B, 16k", "Llama-3.1-8B, RL packed, 45% dead"
+OF_NATS = {nats: f"Llama-3.1-8B, logits of {nats:g} nats, 16k" for nats in NATS}
 # Sections of the two summary tables in bench/results/losses.md; the first are plotted.
 MAIN = (
     "small, float32",
     "small, bfloat16",
     "SmolLM2-135M, responses at temperature 1",
+    *OF_NATS.values(),
     "Llama-3.1-8B, 16k",
+    "Llama-3.1-8B, 32k",
     "Llama-3.1-8B, RL packed, 45% dead",
     "Qwen2.5-7B, 16k",
     "Qwen2.5-1.5B, 16k",
@@ -35,6 +39,7 @@ SUPPORTS = (
 # Names of the README, and those of the record.
 LIBRARIES = {
     "outcome_rl": OURS,
+    "outcome_rl, `sample_below=1e-4`": SAMPLED,
     "plain PyTorch, torch.compile": COMPILED,
     "TRL 1.16: log-softmax of all logits": "TRL selective log-softmax",
     "TRL 1.16: its chunked head": TRL,
@@ -44,12 +49,15 @@ LIBRARIES = {
 }
 
 
-def readme_table(loss: dict[str, Any]) -> str:
-    """Return the table of the README, each library's own loss on random logits, from the record of a GPU."""
+def readme_table(records: dict[str, Record]) -> str:
+    """Return the table of the README, each library's own loss, from the records of a GPU."""
+    loss = records[WHOLE]
     everywhere, dead = (loss["figures"]["sections"][title] for title in (MAIN_GPU, DEAD))
-    lines = ["| policy loss | every token has an advantage | 45 % of the tokens have none |", "|---|---|---|"]
+    peaked = records[PEAKED]["figures"]["sections"][OF_NATS[0.46]]
+    columns = ("every token has an advantage", "45 % of the tokens have none", "logits of 0.46 nats")
+    lines = [f"| policy loss | {' | '.join(columns)} |", "|---|---|---|---|"]
     for name, row in LIBRARIES.items():
-        cells = [_share(section, row) or "not measured" for section in (everywhere, dead)]
+        cells = [_share(section, row) or "not measured" for section in (everywhere, dead, peaked)]
         lines.append(f"| {' | '.join([name, *cells])} |")
     # Heads on which every token counts and TRL's loss ran, which starts from hidden states.
     dense = [
@@ -70,14 +78,18 @@ def readme_table(loss: dict[str, Any]) -> str:
 
 
 def read_records(folder: Path) -> dict[str, Record]:
-    """Return the records in a folder by name; none where nothing was measured yet."""
+    """Return the records in a folder by name, GPUs first.
+
+    Runs of single sections by one commit on one machine are one record, under the name of the first.
+    """
     records: dict[str, Record] = {}
-    for name in RECORDS:
-        path = folder / f"{name}.json"
-        if path.exists():
-            records[name] = json.loads(path.read_text())
-            if "sections" not in records[name]["figures"]:
-                raise ValueError(f"{path} is of another version of this benchmark; run `python -m bench.loss` again")
+    names: dict[tuple[str, str], str] = {}
+    for path in sorted(folder.glob("loss-*.json"), reverse=True):
+        record = json.loads(path.read_text())
+        if "sections" not in record["figures"]:
+            raise ValueError(f"{path} is of another version of this benchmark; run `python -m bench.loss` again")
+        name = names.setdefault((record["devices"][-1], record["commit"]), path.stem)
+        records.setdefault(name, record)["figures"]["sections"] |= record["figures"]["sections"]
     return records
 
 
@@ -129,8 +141,8 @@ def plot(record: Record, path: Path) -> None:
 
 
 def _bars(section: Section) -> list[tuple[str, float, float]]:
-    """Return (library, time over the floor, peak MiB) of each loss that was timed, the fastest first; ours once."""
-    names = {OURS, *(baseline.name for baseline in BASELINES)}
+    """Return (loss, time over the floor, peak MiB) of each that was timed, the fastest first."""
+    names = {OURS, SAMPLED, *(baseline.name for baseline in BASELINES)}
     rows = [row for row in section["rows"] if row["name"] in names and row["carries_coefficients"]]
     timed = [(row["name"], of_floor(row, section), row["peak_mib"]) for row in rows]
     bars = [(name, ratio, peak) for name, ratio, peak in timed if ratio is not None and peak is not None]
@@ -140,12 +152,11 @@ def _bars(section: Section) -> list[tuple[str, float, float]]:
 def _panel(axes: Axes, name: str, bars: Sequence[tuple[str, float, float]]) -> None:
     names, ratios, peaks = zip(*bars, strict=True)
     longest = max(ratios)
-    axes.barh(names, ratios, height=0.7, color=["#0b6e99" if each == OURS else "#c4cdd3" for each in names])
+    axes.barh(names, ratios, height=0.7, color=["#0b6e99" if each in (OURS, SAMPLED) else "#c4cdd3" for each in names])
     for place, (ratio, peak) in enumerate(zip(ratios, peaks, strict=True)):
         memory = f"{peak / 1024:.1f} GiB" if peak >= 1024 else f"{peak:.0f} MiB"
-        axes.annotate(
-            f"{ratio:.2f}x, {memory}", (ratio, place), (4, 0), textcoords="offset points", va="center", fontsize=8
-        )
+        at = (max(ratio, 1.0), place)  # to the right of the dotted line
+        axes.annotate(f"{ratio:.2f}x, {memory}", at, (4, 0), textcoords="offset points", va="center", fontsize=8)
     axes.axvline(1.0, color="#555555", linewidth=1, linestyle=":")  # the three matrix products
     axes.invert_yaxis()
     axes.set_xlim(0, 1.45 * longest)

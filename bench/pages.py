@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench import decoding, loss_page, outcomes, rules, sampled, step, vllm_step
+from bench import decoding, divergence, loss_page, outcomes, rules, sampled, step, vllm_step
 from bench.gpu_parts import page as gpu_page
 from bench.result_file import measured_on
 from bench.step import OURS
@@ -52,17 +52,22 @@ def pages() -> dict[Path, str]:
     """Return the text of every page with its tables brought up to date."""
     predictions, medium = read(grid.PREDICTIONS), grid.results()
     hard_toy = levels.results(HARD_ESTIMATORS.name)
-    short, long = loss_page.blocks(loss_page.read_records(RESULTS))
+    losses = loss_page.read_records(RESULTS)
+    short, long = loss_page.blocks(losses)
     tables = {
         "bench/results/losses.md": {
             "loss": short,
             "sampled": sampled.table([read(RESULTS / f"sampled-cpu-{threads}.json") for threads in (1, 2)]),
-            "gpu": gpu_page.predictions_table(read(RESULTS / "gpu-speed.json"), read(RESULTS / "loss-cuda.json")),
+            "gpu": gpu_page.predictions_table(read(RESULTS / "gpu-speed.json"), losses[loss_page.WHOLE]),
+            "nats": gpu_page.sampled_table(losses[loss_page.PEAKED]),
+            "divergences": "\n".join(
+                divergence.table(read(path)) for path in sorted(RESULTS.glob("divergence-*.json"))
+            ),
         },
         "docs/counts.md": {"gpu": gpu_page.counts_table(read(RESULTS / "gpu-counts.json"))},
         "README.md": {
             "effects": decided.readme_table(hard_toy, medium, predictions),
-            "losses": loss_page.readme_table(read(RESULTS / "loss-cuda.json")),
+            "losses": loss_page.readme_table(losses),
             "answers": answers_line(),
         },
         "docs/drop-ins.md": {"peers": peers_block(RESULTS)},

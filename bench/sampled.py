@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from bench.accuracy import gradients
-from bench.baselines import BASELINES, COMPILED, OURS, SAMPLE_BELOW, baseline_versions, said
+from bench.baselines import BASELINES, COMPILED, OURS, SAMPLE_BELOW, SAMPLED, baseline_versions, said
 from bench.cases import Batch, Case, Spec, make_case
 from bench.responses import Source
 from bench.result_file import add_out, measured_on, write_result
@@ -109,9 +109,9 @@ def measure(case: Case, options: argparse.Namespace) -> dict[str, Row]:
     sample_below = options.sample_below
     variants: dict[str, dict[str, Any]] = {
         OURS: {},
-        f"{OURS}, sampled": {"sample_below": sample_below},
+        SAMPLED: {"sample_below": sample_below},
         f"{OURS}, fp32_logits": {"fp32_logits": True},
-        f"{OURS}, sampled, fp32_logits": {"sample_below": sample_below, "fp32_logits": True},
+        f"{SAMPLED}, fp32_logits": {"sample_below": sample_below, "fp32_logits": True},
     }
     for name, how in variants.items():
         kept: list[float] = []

@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from bench.baselines import OURS
-from bench.loss_page import DEAD, MAIN_GPU
-from bench.loss_report import Section, number
+from bench.baselines import OURS, SAMPLED
+from bench.loss_page import DEAD, MAIN_GPU, OF_NATS
+from bench.loss_report import Record, Section, number, of_floor_text
 from bench.result_file import measured_on
 
 LOGITS = "Qwen2.5-1.5B, from logits, 4k"
 
 
-def predictions_table(speed: dict[str, Any], loss: dict[str, Any]) -> str:
+def predictions_table(speed: dict[str, Any], loss: Record) -> str:
     """Return what was predicted for an H200 before one was at hand, and what was measured."""
     found, sections = speed["figures"]["checks"], loss["figures"]["sections"]
     products, passes, supports = (found[name]["figures"] for name in ("products", "row_passes", "time_of_supports"))
@@ -53,6 +53,25 @@ def predictions_table(speed: dict[str, Any], loss: dict[str, Any]) -> str:
         f"a copy of the logits {_ms(logits['floors'])}.\n\n{measured_on(speed)}"
     )
     return "\n".join(lines) + "\n"
+
+
+def sampled_table(record: Record) -> str:
+    """Return what was predicted for the loss on a language model's logits, and what an H200 measured."""
+    predicted = {
+        0.1: {OURS: "1.03 to 1.05", SAMPLED: ".42 to .52", "CCE": ".9 to 1.2"},
+        0.46: {OURS: "1.03 to 1.05", SAMPLED: ".43 to .55", "CCE": ".95 to 1.3"},
+        2.2: {OURS: "1.03 to 1.05", SAMPLED: ".54 to .85", "CCE": "1.2 to 2"},
+    }
+    losses = (OURS, SAMPLED, "CCE")
+    lines = [
+        f"| entropy | {' | '.join(f'{name}, predicted | measured' for name in losses)} |",
+        f"|---|{'---|---|' * len(losses)}",
+    ]
+    for nats, ranges in predicted.items():
+        section = record["figures"]["sections"][OF_NATS[nats]]
+        cells = [f"{ranges[name]} | {of_floor_text(_row(section, name), section)}" for name in losses]
+        lines.append(f"| {nats:g} nats | {' | '.join(cells)} |")
+    return "\n".join([*lines, f"\n{measured_on(record)}\n"])
 
 
 def counts_table(record: dict[str, Any]) -> str:

@@ -45,6 +45,6 @@ def test_every_page_and_plot_is_written(
 
 
 def test_the_readme_says_not_measured_where_nothing_was() -> None:
-    table = loss_page.readme_table(pages.read(pages.RESULTS / "loss-cuda.json"))
+    table = loss_page.readme_table(loss_page.read_records(pages.RESULTS))
     (line,) = [line for line in table.splitlines() if "torch.compile" in line]
     assert line.strip("| ").split(" | ")[2] == "not measured"
