@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from outcome_rl.outcomes.kinds import NAMED, FunctionMatcher, OutcomeKind
 from outcome_rl.outcomes.matcher import OutcomeMatcher
+from outcome_rl.retired import replacements
 from outcome_rl.user_functions import load_function
 from outcome_rl_kernels import GroupRule
 from outcome_rl_kernels.advantages.methods import parse
@@ -94,7 +95,8 @@ class ExplorationConfig(GroupRule):
         known = [field.name for field in fields(cls)]
         for name in settings:
             if name not in known:
-                hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
+                now = replacements().get(f"exploration.{name}")
+                hint = f"; instead: {now}" if now else did_you_mean(name, known) or f"; there are {', '.join(known)}"
                 raise ValueError(f"{origin}: unknown setting {name!r}{hint}")
         return cls(**settings)
 

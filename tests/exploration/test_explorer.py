@@ -1,6 +1,7 @@
 """The Explorer: advantages and bonuses by hand, counting, metrics, and wrong arguments."""
 
 import math
+import re
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from transformers import AutoTokenizer
 from outcome_rl import NO_ANSWER, ExplorationConfig, Explorer, Scored, answer_mask, outcome_key
 from outcome_rl.outcomes.answer_mask import decode_completion
 from outcome_rl.outcomes.batch import Batch
+from outcome_rl.retired import replacements
 from outcome_rl.toy import policy_dir
 
 BONUSES = ["none", "ucb", "ucb_mean", "ucb_con", "batch", "batch_positive", "ucb_con+batch", "ucb_mean+batch_positive"]
@@ -334,6 +336,7 @@ def test_the_docstring_defines_every_metric() -> None:
         ({"coef": -0.1}, "coef must be >= 0"),
         ({"coef": [0.1, 0.2]}, "coef must be a number"),
         ({"coeff": 0.1}, "unknown setting 'coeff'; did you mean 'coef'?"),
+        ({"baseline": 1}, re.escape(replacements()["exploration.baseline"])),
     ],
 )
 def test_wrong_settings_are_refused_at_construction(wrong: dict[str, Any], named: str) -> None:

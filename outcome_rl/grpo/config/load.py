@@ -17,22 +17,10 @@ import yaml  # type: ignore[import-untyped]
 from outcome_rl.files.bounds import read_state_file
 from outcome_rl.grpo.config.presets import find_config, preset_names
 from outcome_rl.grpo.config.schema import TrainConfig
+from outcome_rl.retired import replacements
 from outcome_rl_kernels.settings import Setting, needing_user, nested, settings_of, with_values, yaml_text
 
 _METHOD = ("exploration.adv_estimator", "exploration.bonus")
-
-# Settings of earlier files of this repository -> what to write in their place.
-RETIRED: dict[str, str] = {
-    "actor.ppo_micro_batch_size_per_gpu": "actor.ppo_max_token_len_per_gpu, the tokens of as many responses",
-    "actor.use_dynamic_bsz": "nothing; passes are filled up to actor.ppo_max_token_len_per_gpu tokens",
-    "data.empty_answers": "nothing; problems with an empty answer are left out, with a warning",
-    "data.max_samples_seed": "a file of the problems that you drew",
-    "data.train_max_samples": "a slice in data.train_files, such as problems.jsonl[:1000]",
-    "data.val_max_samples": "a slice in data.val_files and data.test_files, such as problems.jsonl[:100]",
-    "exploration.baseline": "an argument of the bonus, exploration.bonus=ucb_con(b0=1)",
-    "exploration.equivalence": "exploration.outcome=outcome_rl.outcomes.paper:PaperClasses, for the paper's classes",
-    "exploration.no_answer": "an argument of the bonus, exploration.bonus=ucb_con(no_answer=own_class)",
-}
 
 
 def load_config(
@@ -87,7 +75,8 @@ def _values(layers: Sequence[tuple[str, Mapping[str, Any]]], known: Mapping[str,
                 try:
                     values[key] = known[key].parse(value)
                 except (TypeError, ValueError) as error:
-                    raise ValueError(f"{origin}: {error}") from error
+                    now = f". Write {replacements()[key]}" if key in replacements() else ""
+                    raise ValueError(f"{origin}: {error}{now}") from error
     return values
 
 
@@ -183,8 +172,8 @@ def _check_keys(settings: Mapping[str, Any], known: Mapping[str, Any], origin: s
     for key, value in settings.items():
         if key in known or (key in sections and value is None):
             continue
-        if key in RETIRED:
-            faults.append(f"{key} is no setting any more; instead: {RETIRED[key]}")
+        if key in replacements():
+            faults.append(f"{key} is no setting any more; instead: {replacements()[key]}")
             continue
         # A right name in the wrong section is nearer than a similar name in the right one.
         leaf = key.rpartition(".")[2]

@@ -1,5 +1,6 @@
 """Configurations: layers, literal text, and an error with the key for every mistake."""
 
+import json
 import re
 from operator import itemgetter
 from pathlib import Path
@@ -12,10 +13,12 @@ from hypothesis import strategies as st
 from tables import rows
 
 from outcome_rl import cli
-from outcome_rl.grpo.config.load import RETIRED, load_config, to_yaml
+from outcome_rl.grpo.config.load import leaves, load_config, to_yaml
 from outcome_rl.grpo.config.presets import preset_names
 from outcome_rl.grpo.config.schema import TrainConfig
+from outcome_rl.retired import replacements
 from outcome_rl.tools.settings_file import settings_yaml
+from outcome_rl_kernels.settings import settings_of
 
 REQUIRED = ("model.path=toy", "data.train_files=toy:train", "trainer.experiment_name=x")
 
@@ -116,12 +119,24 @@ def test_what_is_wrong_and_what_fits_are_named(row: list[str]) -> None:
     assert [fact for fact in facts if fact not in str(refusal.value)] == []
 
 
-def test_retired_settings_of_a_file_are_refused_with_what_to_write_now(tmp_path: Path) -> None:
-    path = tmp_path / "old.yaml"
-    path.write_text("".join(f"{name}: 1\n" for name in RETIRED))
+def test_the_settings_of_an_old_record_are_refused_with_what_to_write_now(tmp_path: Path) -> None:
+    path, known = tmp_path / "old.yaml", {one.name for one in settings_of(TrainConfig)}
+    record = json.loads(Path("experiments/smollm2/results/smollm2.json").read_text())["config"]
+    path.write_text(json.dumps(record))
     with pytest.raises(ValueError, match=r"old\.yaml") as refusal:
-        load_config(path, REQUIRED)
-    assert [fact for fact in (*RETIRED, *RETIRED.values()) if fact not in str(refusal.value)] == []
+        load_config(path)
+    retired = {name: now for name, now in replacements().items() if name not in known}
+    of_record = [name for name, _ in leaves(record) if name in retired]
+    assert "unknown" not in str(refusal.value)
+    assert len(of_record) > 20
+    assert [name for name in of_record if f"{name} is" not in str(refusal.value)] == []
+    assert [name for name in of_record if retired[name] not in str(refusal.value)] == []
+
+
+@pytest.mark.parametrize("old", ["exploration.coef=[0.1, 0.2]", "data.apply_chat_template=auto"])
+def test_a_retired_value_is_refused_with_what_to_write_now(old: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(replacements()[old.partition("=")[0]])):
+        load(old)
 
 
 def test_settings_that_exclude_each_other_are_refused() -> None:
