@@ -33,10 +33,8 @@ class Probe:
     """
 
     @torch.no_grad()
-    def __init__(self, model: Any, *, is_sharded: bool = False) -> None:
-        """Take a causal language model of transformers; all ranks of a sharded one must call it.
-
-        A model in 16 bits is also probed in float32, unless it is sharded, whose weights cannot be replaced.
+    def __init__(self, model: Any) -> None:
+        """Take a causal language model of transformers; one in 16 bits is also probed in float32.
 
         Raises:
             ValueError: it does not compute logits from token ids.
@@ -65,7 +63,7 @@ class Probe:
         errors = torch.cat([_error(*pair) for pair in zip(rounded, self.logits, strict=True)])
         self.tolerance = _ROUNDING * max(float(errors.median()), self._eps)
         self.exact: Probe | None = None
-        if self._eps > _COARSE and not is_sharded:
+        if self._eps > _COARSE:
             with suppress(ValueError), _in_float32(model):
                 self.exact = Probe(model)
 

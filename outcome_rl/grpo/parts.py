@@ -171,6 +171,8 @@ def _load_policy(plan: Plan) -> Policy:
     model, shards = plan.config.model, distributed.shards_policy(plan.config.actor)
     # A policy that will be sharded need not fit on one GPU.
     policy = Policy.load(replace(model, device="cpu") if shards else model, plan.tokenizer)
+    plan.engine.check_policy(policy)
+    policy.probe = None  # from here on the weights change
     distributed.broadcast_parameters(policy.model)
     return policy
 

@@ -165,6 +165,7 @@ def open_sampler(config: TrainConfig, sources: Sequence[str], out: Path) -> Iter
     identity |= {f"problems of {one.name}": one.fingerprint[:16] for one in sets}
     with only_run_in(out):
         policy, loaded = load_model(config.model)
+        chosen.check_policy(policy)
         if (folder := Path(config.model.path)).is_dir():  # a path may hold other weights another time
             identity["weights"] = fingerprint(folder if loaded is config.model else folder / "adapter")
         if recorded is not None:

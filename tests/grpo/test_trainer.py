@@ -1,6 +1,7 @@
 """Whole runs: their files, every bonus, real problems, and the command line."""
 
 import json
+import shutil
 from collections.abc import Collection
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +18,7 @@ from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.parts import open_parts
 from outcome_rl.grpo.plan import plan
 from outcome_rl.grpo.trainer import Trainer, train
+from outcome_rl.probe import Probe
 from outcome_rl.sampler.stale import rounding_limit
 from outcome_rl.toy import DialectTask
 from outcome_rl_kernels import OutcomeCounts
@@ -53,6 +55,22 @@ def test_validation_data_choose_the_best_checkpoints(finished: Path) -> None:
         }
         assert entry["value"] == max(values.values())
         assert entry["step"] == next(step for step, value in values.items() if value == entry["value"])
+
+
+def test_a_start_probes_the_model_once(
+    finished: Path, small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One probe serves rows and cache, also where the weights of a checkpoint follow."""
+    probed: list[int] = []
+    take = Probe.__init__
+    monkeypatch.setattr(Probe, "__init__", lambda probe, model: (probed.append(1), take(probe, model))[1])
+    config = small_config(tmp_path)
+    open_parts(plan(config)).close()
+    assert len(probed) == 1
+    shutil.copytree(finished, config.run_dir, dirs_exist_ok=True)
+    parts = open_parts(plan(config))
+    parts.close()
+    assert (len(probed), parts.state.step) == (2, 6)
 
 
 def test_averages_over_several_sets(small_config: MakeConfig, tmp_path: Path) -> None:

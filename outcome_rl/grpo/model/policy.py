@@ -40,6 +40,9 @@ class Policy:
     """A model and its tokenizer.
 
     Dropout stays off: the update must compute the log-probabilities of the policy that sampled.
+
+    Attributes:
+        probe: of the weights as `load` loaded them; None as soon as they may be others.
     """
 
     def __init__(
@@ -66,6 +69,7 @@ class Policy:
             raise ValueError(f"{type(model).__name__} has no lm_head; model.path must hold a causal language model")
         self.head = Head(module) if head is None else head._replace(module=module)
         self.layout = published_layout(model) if layout is None else layout
+        self.probe: Probe | None = None
 
     @classmethod
     def load(cls, config: ModelConfig, tokenizer: Any = None) -> Self:
@@ -125,6 +129,7 @@ class Policy:
 
     def cast(self, dtype: torch.dtype) -> None:
         """Cast the weights, to compute or to be saved in another dtype."""
+        self.probe = None
         self.model.to(dtype)
         self.layout = with_dtype_of(self.layout, dtype)
 
@@ -256,6 +261,7 @@ class Policy:
         Raises:
             ValueError: the folder lacks tensors of this model.
         """
+        self.probe = None
         if self.adapters is not None:
             load_adapters(self.adapters, folder / "adapter")
             return
@@ -289,7 +295,8 @@ class Policy:
         def rows(probe: Probe) -> Iterable[tuple[Tensor, Tensor]]:
             return zip(self._rows(probe.sequences), probe.logits, strict=True)
 
-        probe, name = Probe(self.model), type(self.model).__name__
+        self.probe = probe = Probe(self.model)
+        name = type(self.model).__name__
         before, obstacle = self.model.config._attn_implementation, ""
         if packs:
             obstacle = attention_obstacle(self.model)

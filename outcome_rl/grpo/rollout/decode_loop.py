@@ -97,7 +97,7 @@ def check_cache(policy: Policy) -> None:
             logits_STV.append(stream.feed(tokens_S)[stream.branches_S])
         return zip(torch.stack(logits_STV, dim=1), [x[-TOKENS - 1 : -1] for x in probe.logits], strict=True)
 
-    if obstacle := Probe(policy.model, is_sharded=policy.sharded is not None).obstacle(fed):
+    if obstacle := (policy.probe or Probe(policy.model)).obstacle(fed):
         raise ValueError(
             f"{type(policy.model).__name__} does not continue prompts of different lengths from transformers' cache as "
             f"in whole sequences ({obstacle}), so samples would not be its own; set rollout.engine=vllm"

@@ -40,6 +40,14 @@ class RolloutEngine(ABC):
             ValueError: the engine cannot run here.
         """
 
+    @classmethod  # noqa: B027 - most engines compute by themselves
+    def check_policy(cls, policy: Policy) -> None:
+        """Check that the engine can sample from a policy, as soon as it is loaded.
+
+        Raises:
+            ValueError: it cannot.
+        """
+
     @classmethod
     def open(cls, policy: Policy, rollout: RolloutConfig, model: ModelConfig, max_length: int) -> "RolloutEngine":
         """Start the engine; it may read the weights as late as its first `generate`.

@@ -27,9 +27,11 @@ class TransformersEngine(RolloutEngine):
             )
 
     @classmethod
+    def check_policy(cls, policy: Policy) -> None:
+        check_cache(policy)
+
+    @classmethod
     def open(cls, policy: Policy, rollout: RolloutConfig, model: ModelConfig, max_length: int) -> Self:
-        with policy.summon_full_params():
-            check_cache(policy)
         return cls(policy, rollout.micro_batch_size)
 
     def update_weights(self, policy: Policy) -> None:
