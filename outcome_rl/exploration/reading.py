@@ -4,7 +4,6 @@ A rank sends outcome keys, correctness and final answers, with the ids and numbe
 where they are.
 """
 
-import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -16,12 +15,13 @@ import torch.distributed as dist
 from torch import Tensor
 
 from outcome_rl.exploration.config import ExplorationConfig
-from outcome_rl.outcomes.batch import Batch, Correctness
+from outcome_rl.outcomes.batch import Batch, Correctness, numbers
 from outcome_rl.outcomes.keys import NO_ANSWER
 from outcome_rl.outcomes.kinds import OutcomeKind, golds_differ, same_gold
 from outcome_rl.outcomes.outcome import Outcome
 from outcome_rl.questions import question_key
 from outcome_rl.ranks import gathered
+from outcome_rl_kernels.checks import FLOATS
 
 LARGEST_REWARD = 1e15  # sums of squares of a batch are then float32 numbers
 
@@ -171,39 +171,29 @@ def _agreed(golds: Iterable[tuple[str, str]], kind: OutcomeKind, known: Mapping[
 
 def _rewards(values: Any, n: int) -> Tensor:
     """Return rewards as (N, K), of one function as (N, 1)."""
-    given = _column("rewards", values, None if isinstance(values, Tensor) else torch.float32)
-    given = given if given.is_floating_point() else given.float()
-    if given.shape[:1] != (n,) or given.dim() > 2 or 0 in given.shape[1:] or not given.isfinite().all():
+    found = numbers("rewards", values)
+    if found.shape[:1] != (n,) or found.ndim > 2 or 0 in found.shape[1:]:
         raise ValueError(
-            f"rewards must be {n} finite floating-point numbers, one per response, or rows of them, one per reward "
-            f"function; got {given.dtype} of shape {tuple(given.shape)} with {int((~given.isfinite()).sum())} that are "
-            "not finite"
+            f"rewards must be {n} numbers, one per response, or rows of them, one per reward function; got shape "
+            f"{found.shape}"
         )
+    given = torch.from_numpy(found).to(values.dtype if getattr(values, "dtype", None) in FLOATS else torch.float32)
     bounded = given.clamp(-LARGEST_REWARD, LARGEST_REWARD)
     return bounded.reshape(n, -1) if n else bounded.reshape(0, given.shape[1] if given.dim() == 2 else 1)
 
 
 def _weights(given: Sequence[float] | None, k: int) -> tuple[float, ...]:
-    weights = (1.0,) * k if given is None else tuple(map(float, given))
-    if len(weights) != k or not all(map(math.isfinite, weights)):
-        raise ValueError(f"reward_weights must be {k} finite numbers, one per column of rewards; got {list(weights)}")
-    return weights
+    weights = np.ones(k) if given is None else numbers("reward_weights", given)
+    if weights.shape != (k,):
+        raise ValueError(f"reward_weights must be {k} numbers, one per column of rewards; got shape {weights.shape}")
+    return tuple(map(float, weights))
 
 
 def _verdicts(correct: Tensor | Sequence[bool], n: int) -> Tensor:
-    correct_N = _column("correct", correct, None if n else torch.bool)  # a rank without responses
-    if correct_N.dtype != torch.bool or correct_N.shape != (n,):
+    found = numbers("correct", correct)
+    if found.shape != (n,) or (n and found.dtype != np.bool_):  # a rank without responses
         raise ValueError(
-            f"correct must be {n} booleans, one per response; got {correct_N.dtype} of shape {tuple(correct_N.shape)}. "
-            "Use rewards > 0 for rewards"
+            f"correct must be {n} booleans, one per response; got {found.dtype} of shape {found.shape}. Use rewards > "
+            "0 for rewards"
         )
-    return correct_N
-
-
-def _column(name: str, values: Any, dtype: torch.dtype | None) -> Tensor:
-    """Return a column in host memory: a rank that gets another one's tensor of a GPU would put it on that GPU."""
-    try:
-        values = values if isinstance(values, Tensor) else list(values)  # PyTorch would read a Series by its index
-        return torch.as_tensor(values, dtype=dtype, device="cpu").detach()
-    except (RuntimeError, TypeError, ValueError) as error:  # PyTorch names no argument
-        raise ValueError(f"{name} must be one number or boolean per response; {error}") from error
+    return torch.from_numpy(found.astype(np.bool_))

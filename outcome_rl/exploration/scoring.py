@@ -108,6 +108,8 @@ def _group_indices(question_ids: Sequence[str], group_ids: Sequence[Hashable] | 
     """Index the groups in order of appearance, one of each question for None; check that each is of one question."""
     # One tensor differs from another with the same number, and NaN from itself.
     group_ids = question_ids if group_ids is None else [plain(group_id) for group_id in group_ids]
+    if not all(isinstance(group_id, Hashable) for group_id in group_ids):
+        raise TypeError("group_ids must be hashable, such as texts, numbers or tuples of them; got lists")
     if any(map(has_nan, group_ids)):
         raise ValueError("group_ids must be equal within a group; got NaN, which is not equal to itself")
     if not question_ids:

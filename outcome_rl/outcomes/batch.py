@@ -1,13 +1,15 @@
 """The responses of a step and their columns: one input type for outcomes, counts and plug-ins."""
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
+
+from outcome_rl.user_functions import plain
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,7 +50,7 @@ class Batch:
 
     Raises:
         TypeError: a response is not a string, or an id or gold is no text.
-        ValueError: a column has another length. Columns of numbers are checked where they are read.
+        ValueError: a column has another length or no order. Numbers are checked where they are read, by `numbers`.
     """
 
     question_ids: Sequence[str]
@@ -64,17 +66,20 @@ class Batch:
     outcome_keys: "Tensor | Sequence[int] | None" = None
 
     def __post_init__(self) -> None:
+        for name in self.__dataclass_fields__:
+            if isinstance(column := getattr(self, name), str | bytes | Mapping | Set):
+                kind = type(column).__name__
+                raise ValueError(f"{name} must have one entry per response, in their order; got a {kind}")
         for name in ("question_ids", "responses", "golds", "rows", "group_ids"):
             column = getattr(self, name)
             if column is None:
                 if name in ("question_ids", "responses"):
                     raise TypeError(f"{name} must be a list of strings, one per response; got None")
                 continue
-            if not isinstance(column, str | list | tuple):  # NumPy's, pandas', a tensor, a generator
-                column = column.tolist() if hasattr(column, "tolist") else list(column)
-                object.__setattr__(self, name, column)
-            if isinstance(column, str) or len(column) != len(self.question_ids):
-                got = "a string" if isinstance(column, str) else f"{len(column)} for {len(self.question_ids)} ids"
+            if not isinstance(column, list | tuple):  # NumPy's, pandas', a tensor, a generator
+                object.__setattr__(self, name, column := _listed(name, column))
+            if len(column) != len(self.question_ids):
+                got = f"{len(column)} for {len(self.question_ids)} ids"
                 raise ValueError(f"{name} must have one entry per response; got {got}")
         for name in ("question_ids", "responses", "golds"):
             column = getattr(self, name) or ()
@@ -124,7 +129,7 @@ class Batch:
         if given is None:
             why = "there are no rewards either"
         else:
-            scores = np.asarray(given.tolist() if hasattr(given, "tolist") else list(given), np.float64)
+            scores = numbers("rewards" if self.scores is None else "scores", given, finite=False)
             if scores.shape[:1] != (len(self),) or scores.ndim > 2:
                 raise ValueError(f"scores must be {len(self)} numbers or rows of numbers; got shape {scores.shape}")
             scores_NK = scores.reshape(len(self), -1) if len(self) else np.zeros((0, 1))
@@ -141,6 +146,35 @@ class Batch:
     def examples(self) -> Sequence[Row]:
         """The data rows, empty ones where there are none."""
         return [{}] * len(self) if self.rows is None else self.rows
+
+
+def numbers(name: str, values: Any, *, finite: bool = True) -> NDArray[Any]:
+    """Return a column of finite real numbers or booleans, or of rows of them, in host memory.
+
+    Without `finite`, a number may be missing (NaN) or infinite.
+
+    Raises:
+        ValueError: it holds something else, such as text, a complex number or NaN.
+    """
+    try:
+        found = np.array([plain(value) for value in _listed(name, values)])
+        if found.dtype == object and all(isinstance(value, Real) for value in found.flat):  # such as fractions
+            found = found.astype(np.float64)
+        if found.dtype.kind in "biuf" and (not finite or np.isfinite(found).all()):
+            return found
+        reason = f"got {values!r:.80}"
+    except (OverflowError, ValueError) as error:
+        reason = str(error)
+    kind = f"{'finite ' * finite}real numbers or booleans"
+    raise ValueError(f"{name} must be {kind}, one per response or rows of them; {reason}")
+
+
+def _listed(name: str, column: Any) -> list[Any]:
+    """Return a column of a library, or of a generator, as a list."""
+    try:
+        return [*(column.tolist() if hasattr(column, "tolist") else column)]
+    except (RuntimeError, TypeError) as error:  # such as of a tensor without values
+        raise TypeError(f"{name} must have one entry per response; {error}") from error
 
 
 def _text(name: str, value: object) -> str:

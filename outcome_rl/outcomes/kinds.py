@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcome_rl.isolation.grader import Progress as Progress
-from outcome_rl.outcomes.batch import Batch, Row
+from outcome_rl.outcomes.batch import Batch, Row, numbers
 from outcome_rl.outcomes.extraction.response import final_answer
 from outcome_rl.outcomes.functions import MAX_SHOWN_CHARS, Failure, OutcomeFunction, shown, wrapped
 from outcome_rl.outcomes.keys import NO_ANSWER, canonical_text
@@ -283,9 +283,8 @@ class GivenMatcher(OutcomeKind):
         batch = Batch.of(question_ids)
         if batch.golds is not None:
             raise ValueError("golds cannot be compared with given outcomes; pass golds=None and correct")
-        given = getattr(batch.outcome_keys, "cpu", lambda: batch.outcome_keys)()
-        keys = np.asarray(given, None if len(batch) else np.int64)  # a rank without responses
-        if keys.shape != (len(batch),) or keys.dtype.kind not in "iu":
+        keys = numbers("outcome_keys", batch.outcome_keys)
+        if keys.shape != (len(batch),) or (len(batch) and keys.dtype.kind not in "iu"):  # a rank without responses
             raise ValueError(
                 f"outcome_keys must be {len(batch)} integers, one per response; got {keys.dtype} of shape {keys.shape}"
             )

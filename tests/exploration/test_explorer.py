@@ -361,10 +361,9 @@ def test_settings_go_over_the_configuration() -> None:
         ({"golds": [1.0, math.nan, 2.0]}, "golds must be strings; got nan"),
         ({"golds": [torch.tensor(1)] * 3}, r"Use \.tolist"),
         ({"question_ids": [" ", " ", "r"]}, "blank"),
-        ({"rewards": [1.0, 0.0]}, "rewards must be 3 finite"),
-        ({"rewards": [1.0, math.nan, 0.0]}, "1 that are not finite"),
-        ({"rewards": torch.tensor([1, 0])}, "rewards must be 3"),
-        ({"rewards": [1.0, None, 0.0]}, "rewards must be one number"),
+        ({"rewards": [1.0, 0.0]}, "rewards must be 3 numbers"),
+        ({"rewards": torch.tensor([1, 0])}, "rewards must be 3 numbers"),
+        ({"group_ids": [[0], [0], [1]]}, "group_ids must be hashable"),
         ({"group_ids": ["g", (0, math.nan), "h"]}, "group_ids"),
         ({"outcome_keys": [1, 2, 3]}, "outcome_keys must be given if and only if"),
         ({"question_ids": None}, "question_ids must be a list of strings"),
@@ -389,6 +388,36 @@ def test_wrong_arguments_are_refused_and_nothing_is_counted(change: dict[str, An
         explorer.score(**(right | change))
     assert state(explorer) == state(other)
     assert columns(explorer.score(**right)) == columns(other.score(**right))  # not refused because of the wrong one
+
+
+NO_NUMBERS = {
+    "complex": [1.0, 1j, 0.0],
+    "NumPy's complex": np.array([1, 0, 1], dtype=np.complex64),
+    "a tensor's complex": torch.tensor([1 + 0j, 0, 1]),
+    "text": ["1", "0", "1"],
+    "bytes": b"101",
+    "a set": {0.0, 1.0, 2.0},
+    "a dictionary": dict.fromkeys([0.0, 1.0, 2.0]),
+    "dates": np.array([0, 1, 2], dtype="datetime64[D]"),
+    "null": [1.0, None, 0.0],
+    "not finite": [1.0, math.nan, math.inf],
+    "masked": np.ma.array([1.0, 0.0, 1.0], mask=[False, True, False]),
+    "ragged": [[1.0], [0.0, 1.0], [1.0]],
+    "too large": [10**400, 0, 1],
+    "sparse": torch.eye(3).to_sparse(),
+    "without values": torch.empty(3, device="meta"),
+}
+
+
+@pytest.mark.parametrize("column", ["rewards", "scores", "correct", "reward_weights"])
+@pytest.mark.parametrize("values", NO_NUMBERS.values(), ids=NO_NUMBERS)
+def test_a_column_of_no_real_numbers_is_refused_by_its_name(column: str, values: Any) -> None:
+    explorer = Explorer(bonus="ucb_con")
+    before = state(explorer)
+    named = "golds or correct" if column == "scores" and values is NO_NUMBERS["not finite"] else column
+    with pytest.raises((TypeError, ValueError), match=rf"^{named} must"):
+        explorer.score(["q"] * 3, [text(1), text(2), text(2)], **({"rewards": torch.eye(3)} | {column: values}))
+    assert state(explorer) == before
 
 
 @pytest.mark.parametrize("column", [list, np.array, torch.tensor, iter])

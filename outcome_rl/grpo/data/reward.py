@@ -1,13 +1,14 @@
 """The user's reward function, which shapes advantages; outcomes still follow only from the answers."""
 
 import logging
-import math
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import RewardConfig
 from outcome_rl.grpo.types import Problem
+from outcome_rl.outcomes.batch import numbers
 from outcome_rl.outcomes.functions import Failure
 from outcome_rl.outcomes.isolated import Isolated
 from outcome_rl.user_functions import load_function, not_ending_the_process
@@ -96,15 +97,13 @@ class RewardFunction:
         return [self._number(problem, one) for one in value]
 
     def _number(self, problem: Problem, value: Any) -> float:
-        try:
-            reward = float(value)
-        except (TypeError, ValueError, OverflowError):
-            reward = math.nan
-        if not math.isfinite(reward):
-            raise ValueError(
-                f"{self._where(problem)}: must return a finite number; got {value!r:.80}. Return 0.0 for a bad response"
-            )
-        return reward
+        with suppress(ValueError):
+            found = numbers("reward", [value])
+            if found.ndim == 1:
+                return float(found[0])
+        raise ValueError(
+            f"{self._where(problem)}: must return a finite number; got {value!r:.80}. Return 0.0 for a bad response"
+        )
 
     def _where(self, problem: Problem) -> str:
         return f"reward.function={self._name}, question {problem.id!r}"

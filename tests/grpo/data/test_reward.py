@@ -9,7 +9,18 @@ from outcome_rl.grpo.data.reward import RewardFunction
 from outcome_rl.grpo.types import Problem
 
 PROBLEMS = [Problem(name, "?", "4", example={"id": name, "length": length}) for name, length in (("a", 2), ("b", 5))]
-NO_NUMBERS = ["None", "'good'", "math.nan", "-math.inf", "[1.0]", "{}", "10**400"]
+NO_NUMBERS = [
+    "None",
+    "'good'",
+    "math.nan",
+    "-math.inf",
+    "[1.0]",
+    "{}",
+    "10**400",
+    "'1.0'",
+    "1j",
+    "__import__('numpy').complex64(1)",
+]
 
 
 def reward(
