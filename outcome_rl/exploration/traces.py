@@ -21,17 +21,12 @@ def trace(scored: Scored) -> dict[str, list[Any]]:
     host = scored.host
     return {
         "outcome": [None if answer is None else answer.text for answer in scored.answers],
-        "key": [key_text(key) for key in host.keys.tolist()],
+        "key": [f"{key % 2**64:016x}" for key in host.keys.tolist()],  # dashboards round integers of 64 bits
         "correct": host.correct.tolist() if scored.judged else [None] * len(scored.answers),
         "count": host.counts.tolist(),
         "bonus": host.bonuses.tolist(),
         "advantage": host.advantages.tolist(),
     }
-
-
-def key_text(key: int) -> str:
-    """Return an outcome key as text: JavaScript, and so a dashboard, rounds integers of 64 bits."""
-    return f"{key % 2**64:016x}"
 
 
 def sample_table(package: str, columns: Mapping[str, Sequence[Any]]) -> Any:

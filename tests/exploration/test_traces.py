@@ -1,7 +1,7 @@
 """Tables of samples hold what the batch was scored with."""
 
 from outcome_rl import Explorer
-from outcome_rl.exploration.traces import key_text, trace
+from outcome_rl.exploration.traces import trace
 
 
 def test_a_trace_has_what_was_scored() -> None:
@@ -28,4 +28,6 @@ def test_what_is_not_judged_is_neither_right_nor_wrong() -> None:
 
 def test_keys_of_either_sign_are_different_texts() -> None:
     keys = [-(2**63), -1, 0, 1, 2**63 - 1]
-    assert [int(key_text(key), 16) for key in keys] == [key % 2**64 for key in keys]
+    explorer = Explorer(outcome="given", bonus="none")
+    scored = explorer.score(["q"] * 5, [""] * 5, rewards=[0.0] * 5, outcome_keys=keys)
+    assert [int(key, 16) for key in trace(scored)["key"]] == [key % 2**64 for key in keys]

@@ -16,7 +16,7 @@ import torch
 
 from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.exploration.scored import Scored
-from outcome_rl.exploration.traces import key_text
+from outcome_rl.exploration.traces import trace
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import AlgorithmConfig, RolloutConfig
 from outcome_rl.grpo.data.problems import BatchOrder
@@ -46,7 +46,7 @@ class Collected(NamedTuple):
     def rows(self, step: int, chosen: Sequence[int]) -> list[dict[str, Any]]:
         """Return the rows of `samples.jsonl` for some of the responses."""
         scored = self.scored.select(list(chosen))
-        columns = (scored.keys, scored.correct, scored.rewards, scored.counts, scored.bonuses, scored.advantages)
+        columns = trace(scored) | {"reward": scored.rewards.tolist()}
         return [
             {
                 "step": step,
@@ -54,17 +54,9 @@ class Collected(NamedTuple):
                 "question": self.problems[row].problem,
                 "gold": self.problems[row].answer,
                 "completion": self.rollouts[row].text,
-                "outcome": None if answer is None else answer.text,
-                "key": key_text(key),
-                "correct": correct,
-                "reward": reward,
-                "count": count,
-                "bonus": bonus,
-                "advantage": advantage,
+                **dict(zip(columns, values, strict=True)),
             }
-            for row, answer, key, correct, reward, count, bonus, advantage in zip(
-                chosen, scored.answers, *(column.tolist() for column in columns), strict=True
-            )
+            for row, *values in zip(chosen, *columns.values(), strict=True)
         ]
 
 
