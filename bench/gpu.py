@@ -55,7 +55,7 @@ PARTS = {
         "products": 40,
         "row_passes": 50,
         "time_of_supports": 80,
-        "launches": 40,
+        "launches": 60,
     },
     "counts": {
         "counts_are_exact": 90,

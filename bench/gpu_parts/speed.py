@@ -1,16 +1,18 @@
 """Time what makes up the loss on a GPU: products, row passes and launches; and the loss over supports."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from bench.accuracy import gradients
-from bench.baselines import ours
+from bench.baselines import SAMPLE_BELOW, ours
 from bench.cases import MODELS, Case, make_case
 from bench.gpu_parts.report import DEVICE, DRY, GOAL, Figures, Report, release
 from bench.gpu_parts.supports import even_support, uneven_support
+from bench.loss_plans import NATS
 from outcome_rl.bench.measure import interleaved_times, peak_mib
 from outcome_rl_kernels import Support, linear_policy_loss
 from outcome_rl_kernels.loss.inputs import token_batch
@@ -115,11 +117,21 @@ def loss_over(support: Support, case: Case) -> None:
 
 
 def launches(report: Report) -> Figures:
-    """List the kernels of one call with their times."""
+    """List the kernels of one call with their times: of the loss, and with sampled gradients at 0.1 and 2.2 nats."""
+    kinds: dict[str, tuple[float, Figures]] = {"whole gradients": (0.0, {})}
+    kinds |= {f"sampled, {nats:g} nats": (nats, {"sample_below": SAMPLE_BELOW}) for nats in (NATS[0], NATS[-1])}
+    found: Figures = {}
+    for name, (nats, options) in kinds.items():
+        case = make_case(replace(GOAL, nats=nats, beta=0.0), DEVICE)
+        found[name] = kernels_of(partial(gradients, partial(ours, **options), (case.hidden, case.weight), case.batch))
+        report.keep(found)
+    return found
+
+
+def kernels_of(call: Callable[[], object]) -> Figures:
+    """Return milliseconds and launches of each kernel of a call, the longest first; on the CPU of each operation."""
     from torch.profiler import ProfilerActivity, profile
 
-    case = make_case(GOAL, DEVICE)
-    call = partial(gradients, ours, (case.hidden, case.weight), case.batch)
     call()
     with profile(activities=[ProfilerActivity.CPU] if DRY else [ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
         call()
