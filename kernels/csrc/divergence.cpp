@@ -12,9 +12,7 @@
 // are taken from E, which does not cancel where the models agree.
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <limits>
 #include <type_traits>
 
 #include "exponential.h"
@@ -28,7 +26,6 @@ namespace {
 
 constexpr int64_t kBlock = 512;
 constexpr float kSlack = 0.04f;  // so that masses whose logarithms are rounded to bfloat16 sum to 1 at most
-constexpr float kLeast = std::numeric_limits<float>::min();
 
 constexpr float kLog[] = {7.0376836292e-2f, -1.1514610310e-1f, 1.1676998740e-1f, -1.2420140846e-1f, 1.4249322787e-1f,
                           -1.6668057665e-1f, 2.0000714765e-1f, -2.4999993993e-1f, 3.3333331174e-1f};
@@ -54,11 +51,6 @@ struct Scale {
     float log_p(float logit) const { return (logit - anchor) * inverse_temperature - rest; }
 };
 
-struct Factors {
-    float factor, inner;
-    bool masses;
-};
-
 // Of a token: its part of the divergence, of X, and p times its slope; its gradient is `slope - p X`, times 1 - b.
 struct Terms {
     float value, inner, slope, p, log_mass;  // log_mass: log((p + q) / 2) - kSlack
@@ -69,12 +61,9 @@ inline Terms terms_of(float log_p, float log_q, float b) {
     const bool up = log_p > log_q;
     const float high = up ? log_p : log_q, low = up ? log_q : log_p;
     const float gap = high == low ? 0.0f : high - low;  // 0 where both models forbid a token
-    const float x = -gap, ratio = gap > 87.0f ? 0.0f : exp_nonpositive(x);
-    const float series = x * (1 + x * (1.0f / 2) * (1 + x * (1.0f / 3) * (1 + x * (1.0f / 4) * (1 + x * (1.0f / 5) *
-        (1 + x * (1.0f / 6) * (1 + x * (1.0f / 7)))))));
-    const float e = gap < 0.5f ? series : ratio - 1.0f;
-    const float large = high < -87.0f ? 0.0f : exp_nonpositive(high), product = large * ratio;
-    const float small = product < kLeast ? 0.0f : product;
+    const Exponential ratio = exponential(-gap);
+    const float e = ratio.less_one(), large = probability(high);
+    const float small = gap > 87.0f ? 0.0f : normal(large * ratio.value());
     const float p = up ? large : small, q = up ? small : large;
     const float excess = up ? -large * e : large * e, delta = up ? gap : -gap;
     const float mass = high + log1p_nonpositive(0.5f * e) - kSlack;
@@ -105,18 +94,19 @@ FOR_EACH_MACHINE void block_sums(
     *inner += inners;
 }
 
+// Writes the gradient, and to `masses`, unless it is null, the logarithms of masses; these may be the logits.
 template <int kKind, class Logit, class Gradient>
 FOR_EACH_MACHINE void write_gradients(
-    const Logit* student, Logit* teacher, int64_t n, Scale s, Scale t, float b, Factors with, Gradient* to) {
-    float masses[kBlock];  // AVX2 has no conditional stores of 16 bits
+    const Logit* student, const Logit* teacher, int64_t n, Scale s, Scale t, float b, float factor, float inner,
+    Gradient* to, Logit* masses) {
+    float room[kBlock];  // AVX2 has no conditional stores of 16 bits
 #pragma omp simd
     for (int64_t v = 0; v < n; ++v) {
         const Terms of = terms_of<kKind>(s.log_p(to_float(student[v])), t.log_p(to_float(teacher[v])), b);
-        const float value = with.factor * (of.slope - (of.p == 0 ? 0.0f : of.p * with.inner));
-        store(to + v, std::fabs(value) < kLeast ? 0.0f : value);  // may be the student's logit
-        if (with.masses) masses[v] = of.log_mass;
+        store(to + v, normal(factor * (of.slope - (of.p == 0 ? 0.0f : of.p * inner))));
+        if (masses != nullptr) room[v] = of.log_mass;
     }
-    for (int64_t v = 0; with.masses && v < n; ++v) store(teacher + v, masses[v]);
+    for (int64_t v = 0; masses != nullptr && v < n; ++v) store(masses + v, room[v]);
 }
 
 }  // namespace
@@ -146,8 +136,9 @@ OUTCOME_RL_EXPORT void divergence_rows(
                     if (out == nullptr) {
                         block_sums<kKind>(row + start, other + start, n, s, t, b, sums + r, sums + rows + r);
                     } else {
-                        const Factors of{static_cast<float>(factor[r]), static_cast<float>(sums[rows + r]), masses != 0};
-                        write_gradients<kKind>(row + start, other + start, n, s, t, b, of, out + r * vocabulary + start);
+                        write_gradients<kKind>(
+                            row + start, other + start, n, s, t, b, factor[r], sums[rows + r],
+                            out + r * vocabulary + start, masses != 0 ? other + start : nullptr);
                     }
                 }
             }

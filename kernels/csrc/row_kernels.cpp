@@ -32,8 +32,6 @@ namespace {
 // Values summed in float32 before they are added in double: 128 in each lane of the narrowest machine, which has four.
 constexpr int64_t kBlock = 512;
 
-constexpr float kLeast = std::numeric_limits<float>::min();
-
 template <class Logit>
 FOR_EACH_MACHINE float block_maximum(const Logit* row, int64_t n) {
     float maximum = -std::numeric_limits<float>::infinity();
@@ -73,13 +71,12 @@ FOR_EACH_MACHINE void write_gradients(
     float constant,
     float slope,
     Gradient* to) {
-    // -p_v (constant + slope * log p_v); 0 below the normal numbers, with which a product takes 90 times as long.
+    // -p_v (constant + slope * log p_v)
 #pragma omp simd
     for (int64_t v = 0; v < n; ++v) {
         const float log_p = (to_float(row[v]) - maximum) * inverse_temperature - log_sum;
         const float bounded = log_p < -87.0f ? -87.0f : log_p;
-        const float value = -exp_nonpositive(log_p) * (constant + slope * bounded);
-        store(to + v, std::fabs(value) < kLeast ? 0.0f : value);
+        store(to + v, normal(-exp_nonpositive(log_p) * (constant + slope * bounded)));
     }
 }
 

@@ -51,8 +51,7 @@ FOR_EACH_MACHINE void probabilities(
     for (int64_t i = 0; i < kBlock; i += kLanes) {
 #pragma omp simd
         for (int64_t j = 0; j < kLanes; ++j) {
-            const float x = (wide[i + j] - anchor) * inverse_temperature - rest;
-            const float value = x < -87.0f ? 0.0f : exp_nonpositive(x);
+            const float value = probability((wide[i + j] - anchor) * inverse_temperature - rest);
             p[i + j] = value;
             sums[j] += value < threshold ? value : 0.0f;
             maxima[j] = value > maxima[j] ? value : maxima[j];
