@@ -1,6 +1,6 @@
 """Random inputs of the losses, every option, and the three-way comparison: float64, plain PyTorch, and ours."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -99,27 +99,6 @@ def threads(number: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def assert_compiles_once(function: Callable[..., Tensor], width: int, *learned: Tensor) -> None:
-    """Compile a scalar function of (3, length, width) numbers, learned tensors, labels and a mask for all lengths.
-
-    Its values and gradients are the eager ones.
-    """
-    from torch._dynamo.testing import CompileCounterWithBackend  # not above: it takes seconds
-
-    counter = CompileCounterWithBackend("aot_eager")
-    compiled = torch.compile(function, fullgraph=True, backend=counter)
-    for length in (5, 7, 11):
-        g = torch.Generator().manual_seed(length)
-        leaves = [leaf.requires_grad_() for leaf in (torch.randn(3, length, width, generator=g), *learned)]
-        labels, mask = torch.randint(V, (3, length), generator=g), torch.rand(3, length, generator=g) < 0.7
-        for tensor in (leaves[0], labels, mask):
-            torch._dynamo.mark_dynamic(tensor, 1)
-        values = [one(*leaves, labels, mask) for one in (compiled, function)]
-        torch.testing.assert_close(*values)
-        torch.testing.assert_close(*(torch.autograd.grad(2 * value, leaves) for value in values))
-    assert counter.frame_count == 1
 
 
 def batch_of(lengths: list[int], **inputs: Any) -> TokenBatch:

@@ -1,4 +1,4 @@
-"""Every operator compiles whole where shapes and numbers are symbols, and equals eager code."""
+"""Every operator compiles whole where shapes and numbers are symbols, once for all shapes, and equals eager code."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,6 +7,7 @@ import pytest
 import torch
 from loss_cases import H, V, needs_native
 from torch import Tensor
+from torch._dynamo.testing import CompileCounterWithBackend
 
 from outcome_rl_kernels import linear_divergence, linear_logprobs, linear_policy_loss, policy_loss
 
@@ -42,11 +43,16 @@ OPERATORS: dict[str, Callable[[Tensor, Tensor, float, Any], Tensor]] = {
     "sampled": lambda h, w, x, given: (
         linear_policy_loss(h, w, *given["tokens"], sample_below=x / 100, sample_seed=int(10 * x)).loss
     ),
-    "policy_loss": lambda h, w, x, given: policy_loss(h @ w.T, *given["tokens"], temperature=x).loss,
-    "linear_logprobs": lambda h, w, x, given: linear_logprobs(
-        h, w, given["tokens"][0], mask=given["tokens"][2], temperature=x
-    )[0].sum(),
-    "ids": lambda h, w, x, given: linear_logprobs(h, w, None, ids=given["ids"], temperature=x)[0].sum(),
+    "policy_loss": lambda h, w, x, given: (
+        policy_loss(h @ w.T, *given["tokens"], temperature=x, entropy_coef=x, inplace=True).loss
+    ),
+    "linear_logprobs": lambda h, w, x, given: sum(
+        column.square().sum()
+        for column in linear_logprobs(
+            h, w, given["tokens"][0], mask=given["tokens"][2], temperature=x, return_entropy=True
+        )
+    ),
+    "ids": lambda h, w, x, given: linear_logprobs(h, w, None, ids=given["ids"], temperature=x)[0].square().sum(),
     "linear_divergence": lambda h, w, x, given: (
         linear_divergence(
             h, w, *given["teacher"], given["tokens"][2], kind="jsd", mixture=x / 2, sample_below=x / 100
@@ -59,10 +65,14 @@ OPERATORS: dict[str, Callable[[Tensor, Tensor, float, Any], Tensor]] = {
 @pytest.mark.parametrize("name", OPERATORS)
 def test_compiles_whole_with_symbols(name: str) -> None:
     torch._dynamo.reset()
-    compiled = torch.compile(OPERATORS[name], dynamic=True, fullgraph=True, backend="aot_eager")
-    for length, number in ((5, 1.0), (7, 0.7), (9, 0.8)):
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(OPERATORS[name], dynamic=True, fullgraph=True, backend=counter)
+    compiled_at = []
+    for length, number in ((6, 1.0), (7, 1.0), (9, 0.7)):
         given = inputs(length)
         leaves = given.pop("hidden"), given.pop("weight")
         values = [one(*leaves, number, given) for one in (compiled, OPERATORS[name])]
         torch.testing.assert_close(*values)
         torch.testing.assert_close(*(torch.autograd.grad(value, leaves) for value in values))
+        compiled_at.append(counter.frame_count)
+    assert compiled_at[0] == compiled_at[1]  # another length; PyTorch compiles an operator anew for another number

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 import torch
-from loss_cases import V, assert_compiles_once, make_case, needs_native
+from loss_cases import V, make_case, needs_native
 from op_profile import caught_operator, cost_of
-from torch import Tensor
 
 from outcome_rl_kernels import policy_loss
 
@@ -82,14 +81,6 @@ def test_opcheck(options: dict[str, Any]) -> None:
     operator, arguments = caught_operator(lambda: policy_loss(logits, **case.inputs, **options))
     assert operator is torch.ops.outcome_rl.policy_loss.default
     torch.library.opcheck(operator, arguments)
-
-
-@pytest.mark.parametrize("inplace", [False, True])
-def test_compiles_whole_and_once_for_all_lengths(inplace: bool) -> None:
-    def loss(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-        return policy_loss(logits * 1, labels, torch.ones(3), mask, inplace=inplace, entropy_coef=0.1).loss
-
-    assert_compiles_once(loss, V)
 
 
 # --- numbers that are none, and sizes ---

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from loss_cases import H, V, assert_compiles_once, make_case, needs_native
+from loss_cases import H, V, make_case, needs_native
 from op_profile import caught_operator, cost_of
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
@@ -94,17 +94,6 @@ def test_opcheck(transposed: bool, is_masked: bool, fp32_logits: bool) -> None:
     operator, arguments = caught_operator(lambda: call().backward())
     assert operator is torch.ops.outcome_rl.linear_logprobs_backward.default
     torch.library.opcheck(operator, arguments)
-
-
-@pytest.mark.parametrize(("of_ids", "is_masked"), [(False, True), (True, True), (True, False)])
-def test_compiles_whole_and_once_for_all_lengths(of_ids: bool, is_masked: bool) -> None:
-    def function(hidden: Tensor, weight: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-        given = {"labels": None, "ids": labels[..., None]} if of_ids else {"labels": labels}
-        given |= {"mask": mask} if is_masked else {}
-        logps, entropies = linear_logprobs(hidden, weight, **given, return_entropy=True)
-        return (logps * logps).sum() + entropies.sum()
-
-    assert_compiles_once(function, H, torch.randn(V, H))
 
 
 def test_gradient_checkpointing() -> None:
