@@ -10,9 +10,10 @@ Copy this file to your PYTHONPATH, and change one import:
 - Advantages may also be one per token. The gradient of a bfloat16 weight is rounded at most eight times, where Liger
   adds a rounded part for each sequence. Log-ratios beyond 20 are bounded.
 - The clip metric also counts ratios that `delta` bounds, and for "cispo" ratios of tokens with a negative advantage.
+- A token counts or does not: a mask of other numbers is no weight. A NaN of `vllm_is_ratio` is 1.
 - Options that this loss does not have are refused by name: `delta` below `1 + epsilon_high`, "luspo" with ratios of
-  tokens or KL, "cispo" with `epsilon_high` below 1, and `use_bias_correction_kl` or "cispo", "sapo" and "vespo" with
-  ratios of sequences.
+  tokens or KL, "cispo" with `epsilon_high` below 1, and `use_bias_correction_kl`, `vllm_is_ratio` of tokens, "cispo",
+  "sapo" or "vespo" with ratios of sequences. Labels of active tokens outside the vocabulary are refused too.
 
 Run: signatures, losses, gradients and metrics against Liger 0.8.5 on a CPU, by a test. Not run: a GPU.
 """
@@ -74,11 +75,12 @@ class LigerFusedLinearGRPOLoss(torch.nn.Module):
             raise ValueError(
                 f"this loss cannot express {'; '.join(found)} at {importance_sampling_level=}. Keep Liger's"
             )
+        soft = sapo(sapo_temperature_pos, sapo_temperature_neg)  # refuses its temperatures whatever the loss, as Liger
         token_loss: Any = "gspo" if of_sequences else "ppo"
         if loss_type == "cispo":  # its upper bound is epsilon_high itself
             token_loss, epsilon_low, epsilon_high = "cispo", 1.0, epsilon_high - 1
         elif loss_type == "sapo":
-            token_loss = sapo(sapo_temperature_pos, sapo_temperature_neg)
+            token_loss = soft
         elif loss_type == "vespo":
             token_loss = vespo(vespo_k_pos, vespo_lambda_pos, vespo_k_neg, vespo_lambda_neg)
         self.loss_type, self.of_sequences, self.max_completion_length = loss_type, of_sequences, max_completion_length
@@ -111,16 +113,16 @@ class LigerFusedLinearGRPOLoss(torch.nn.Module):
         num_items_in_batch: Tensor | float | None = None,
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Return the loss, and Liger's metrics: the mean KL where `beta` is not 0, then the share of clipped tokens."""
-        mask = attention_mask != 0
+        mask, labels = attention_mask != 0, selected_token_ids.long()
         if self.beta != 0 and ref_per_token_logps is None:
             if ref_input is None or ref_weight is None:
                 raise ValueError(f"beta={self.beta} needs ref_per_token_logps, or ref_input and ref_weight")
             with torch.no_grad():
                 ref_per_token_logps, _ = linear_logprobs(
                     ref_input,
-                    ref_weight,
-                    selected_token_ids,
-                    bias=ref_bias,
+                    _like(ref_input, ref_weight),
+                    labels,
+                    bias=_like(ref_input, ref_bias),
                     temperature=self.settings["temperature"],
                     mask=mask,
                 )
@@ -132,11 +134,11 @@ class LigerFusedLinearGRPOLoss(torch.nn.Module):
                 raise ValueError("vllm_is_ratio must be per sequence where importance_sampling_level is 'sequence'")
         output = linear_policy_loss(
             _input,
-            lin_weight,
-            selected_token_ids,
+            _like(_input, lin_weight),
+            labels,
             advantages,
             mask,
-            bias=bias,
+            bias=_like(_input, bias),
             ref_logps=ref_per_token_logps if self.beta != 0 else None,
             old_logps=old_per_token_logps,
             rollout_weights=vllm_is_ratio,
@@ -163,3 +165,8 @@ class LigerFusedLinearGRPOLoss(torch.nn.Module):
                 dist.all_reduce(tokens)
             tokens = tokens / (dist.get_world_size() if distributed else 1)
         return tokens.clamp(min=1)
+
+
+def _like(hidden: Tensor, operand: Tensor | None) -> Any:
+    """Return an operand of the head in the dtype of the hidden states, as Liger multiplies."""
+    return None if operand is None else operand.to(hidden.dtype)

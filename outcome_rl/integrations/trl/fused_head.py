@@ -1,5 +1,6 @@
 """Our kernels behind the log-probabilities and divergences that TRL's trainers take from hidden states."""
 
+from functools import reduce
 from typing import Any
 
 import torch
@@ -51,9 +52,15 @@ def chunked_divergence_loss(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return loss, sum of the student's entropies and number of tokens, as TRL's function of that name.
 
-    A scale of logits before their cap is a cap and a temperature divided by it. Logits are float32, as TRL's.
+    A scale of logits before their cap is a cap and a temperature divided by it. Logits are float32, as TRL's. Operands
+    of several dtypes are multiplied in the widest.
     """
-    hidden, kind = student_hidden_states, {0.0: "forward_kl", 1.0: "reverse_kl"}.get(beta, "jsd")
+    kind = {0.0: "forward_kl", 1.0: "reverse_kl"}.get(beta, "jsd")
+    added = student_hidden_states, teacher_hidden_states, student_lm_head_bias, teacher_lm_head_bias
+    dtype = reduce(torch.promote_types, (one.dtype for one in added if one is not None))
+    items = num_items_in_batch
+    if isinstance(items, Tensor):
+        items = items.to(student_hidden_states.device)
     softcap, teacher_softcap = (
         None if cap is None else cap / scale
         for cap, scale in (
@@ -62,29 +69,29 @@ def chunked_divergence_loss(
         )
     )
     output = linear_divergence(
-        hidden,
-        _whole(student_lm_head_weight, hidden),
-        teacher_hidden_states.to(hidden.dtype),
-        _whole(teacher_lm_head_weight, hidden),
+        student_hidden_states.to(dtype),
+        _whole(student_lm_head_weight, student_hidden_states.dtype, dtype),  # rounded as TRL rounds it
+        teacher_hidden_states.to(dtype),
+        _whole(teacher_lm_head_weight, teacher_hidden_states.dtype, dtype),
         completion_mask != 0,
         kind=kind,
         mixture=beta if kind == "jsd" else 0.5,
-        bias=_whole(student_lm_head_bias, hidden),
-        teacher_bias=_whole(teacher_lm_head_bias, hidden),
+        bias=_whole(student_lm_head_bias, dtype),
+        teacher_bias=_whole(teacher_lm_head_bias, dtype),
         temperature=temperature / student_logit_scale,
         teacher_temperature=temperature / teacher_logit_scale,
         softcap=softcap,
         teacher_softcap=teacher_softcap,
-        normalizer=num_items_in_batch,
+        normalizer=items,
         fp32_logits=True,
     )
     return output.loss, output.entropies.sum(), output.metrics["active_tokens"]
 
 
-def _whole(operand: Any, hidden: Tensor) -> Any:
-    """Return an operand of a head in the dtype of the hidden states, gathered where FSDP2 shards it."""
+def _whole(operand: Any, *dtypes: torch.dtype) -> Any:
+    """Return an operand of a head, gathered where FSDP2 shards it, in one dtype after the other."""
     if operand is None:
         return None
     if isinstance(operand, torch.distributed.tensor.DTensor):
         operand = operand.full_tensor()
-    return operand.to(hidden.dtype)
+    return reduce(Tensor.to, dtypes, operand)

@@ -15,6 +15,7 @@ import verl.utils.kernel.linear_cross_entropy as triton_backend
 from torch import Tensor, nn
 
 from outcome_rl.integrations.verl.kernels import linear_cross_entropy
+from outcome_rl_kernels.checks import check_choice
 
 
 class FusedLinearForPPO(nn.Module):
@@ -22,12 +23,13 @@ class FusedLinearForPPO(nn.Module):
 
     def __init__(self, chunk_size: int = 512, impl_backend: str = "torch") -> None:
         super().__init__()
+        check_choice("impl_backend", impl_backend, ("torch", "liger"))
 
     def forward(
         self, hidden_states: Tensor, vocab_weights: Tensor, input_ids: Tensor, temperature: float = 1.0
     ) -> tuple[Tensor, Tensor]:
         """Return log-probabilities and entropies, shaped like `input_ids`."""
-        logps_N, entropies_N = linear_cross_entropy(hidden_states, vocab_weights, input_ids.long(), temperature)
+        logps_N, entropies_N = linear_cross_entropy(hidden_states, vocab_weights, input_ids, temperature)
         return logps_N.view(input_ids.shape), entropies_N.view(input_ids.shape)
 
 

@@ -26,7 +26,7 @@ def linear_cross_entropy(
     Args:
         hidden: (B, T, H) or (N, H), the last hidden states.
         weight: (V, H), the lm_head's whole weight.
-        labels: (B, T) or (N,) int64 in [0, V).
+        labels: (B, T) or (N,) integers in [0, V).
         temperature: > 0, divides the logits.
         reduction: "none", or "sum" or "mean" of the log-probabilities.
         dist_process_group: ranks that each hold a shard of `weight`, in rank order. `labels` index the whole
@@ -50,7 +50,7 @@ def linear_cross_entropy(
     logps_N, entropies_N = linear_logprobs(
         hidden.reshape(-1, hidden.shape[-1]),
         weight,
-        labels.reshape(-1),
+        labels.reshape(-1).long(),
         temperature=temperature,
         return_entropy=True,
         vocab_group=dist_process_group if ranks > 1 else None,

@@ -82,6 +82,8 @@ WEIGHED = WEIGHTS.where(make_case()["attention_mask"], 1.0)  # for vespo Liger m
         ({}, {"num_items_in_batch": torch.tensor(60), "vllm_is_ratio": WEIGHTS}),
         (SEQUENCES, {"vllm_is_ratio": WEIGHTS[:, :1]}),
         ({"beta": 0.0}, {"advantages": torch.zeros(B).index_fill(0, torch.tensor([1]), 1.0)}),
+        ({}, {name: make_case()[name].double() for name in ("lin_weight", "bias")}),
+        ({}, {"selected_token_ids": make_case()["selected_token_ids"].int()}),
     ],
 )
 def test_losses_gradients_and_metrics_are_ligers(settings: dict[str, Any], changes: dict[str, Any]) -> None:
