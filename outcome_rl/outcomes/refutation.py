@@ -26,7 +26,9 @@ _EVALUATED = frozenset((r"\int", r"\iint", r"\sum", r"\prod", r"\lim"))
 """What math-verify evaluates; its variable is bound."""
 
 _KNOWN = _EVALUATED | {r"\to", r"\limits", r"\infty", r"\approx", r"\circ", r"\begin", r"\end"}
-_LINK = re.compile(r"[=:：]|\b(?:is|are|equals?|to|that|it's)\b|[是为為は]")
+_LINK = re.compile(
+    r"[=:：]|\b(?:is|are|equals?(?: to)?|(?:come|amount|reduce|evaluate|simplifie)s? to|that|it's)\b|[是为為は]"
+)
 _NUMBER = re.compile(r"[0-9](?:[0-9,.]*[0-9])?")
 _SEPARATOR = re.compile(r"[,;&]|\\q?quad(?![A-Za-z])|\\\\")
 # math-verify differentiates, and to it other variables are constant: every `dv/dz` is 0.

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from outcome_rl.outcomes.canonical.spellings import respelled
-from outcome_rl.outcomes.canonical.units import Readings, readings_of, sum_of_units
+from outcome_rl.outcomes.canonical.units import CHANGING, Readings, readings_of, sum_of_units
 from outcome_rl.outcomes.guard import total
 from outcome_rl.outcomes.keys import MAX_ANSWER_CHARS, canonical_text, plain_text, real_number
 
@@ -20,12 +20,11 @@ MIN_DIGITS = 3
 """Significant digits that a decimal gold answer needs to be one that was rounded: 0.46 is not 0.5."""
 
 QUALIFIER = re.compile(
-    r"\b(?:if|unless|except|without|least|most|more|less|fewer|greater|higher|lower|over|under|above|below|up"
-    r"|between|about|approximately|almost|nearly|exactly|only|all|never|no|not|nor|neither|dozens?|half|halves|thirds?"
-    r"|quarters?|fourths?|\w{3,}ths?|twice|double|triple|squared|cubed|minus|negative|mod|base|remainder|ago|before"
-    r"|factorial|choose|plus|gross|lakhs?|crores?|myriads?|[bm]l?n|trn|tn|k|ppm|bps|basis|neg|mille|upwards?|onwards?|so|and|or"
-    r"|binary|hex|hexadecimal|octal|inverse|reciprocal|conjugate|excluding|incorrect|impossible|undefined|inclusive"
-    r"|exclusive|thousands?|[mbtr]+illions?|permutations?|tens|hundreds?|grand|zeros|fold|times|pairs?|couples?|scores?)\b"
+    rf"\b(?:{CHANGING}|if|unless|except|without|least|most|more|less|fewer|greater|higher|lower|over|under|above|below"
+    r"|up|between|about|approximately|almost|nearly|exactly|only|all|never|no|not|nor|neither|half|third|quarters?"
+    r"|\w{3,}ths?|twice|double|triple|negative|remainder|ago|before|k|ppm|bps|basis|neg|mille|onwards?|so|and|or|is|are"
+    r"|was|to|with|prime|wrong|false|fails?|excluding|incorrect|impossible|undefined|inclusive|exclusive|tens|zeros"
+    r"|times|scores?)\b"
     r"|以[上下内內外]|分之|[倍多余餘半不]|左右|至[少多]|超[过過]|[万萬亿億百十折成]|千(?![克米瓦])|이상|이하|미만|약|배|반"
 )
 """Words that restrict, compare, scale or change the number beside them: `5 dozen` and `5 or more` are not 5."""
@@ -87,7 +86,7 @@ def _is_unit(unit: str) -> bool:
     """Whether words behind a number are a unit or a noun; fewer than three letters have to be a known unit."""
     if unit in "%$€£¥¢₹₩₽" or readings_of(unit):
         return True
-    is_word = sum(map(str.isalpha, unit)) > 2 or not unit.isascii()
+    is_word = sum(map(str.isalpha, unit)) > 2 or (unit[0].isalpha() and unit >= "\u0400")  # a Greek letter is a factor
     return is_word and QUALIFIER.search(unit.casefold()) is None
 
 
@@ -137,7 +136,7 @@ _INTEGER = re.compile("-?[0-9]+")
 _RATIO = r"[A-Za-z]{1,2}:[A-Za-z]{1,2}"
 _NAME = r"(?:\\[A-Za-z]+ ?|[A-Za-z])(?:_(?:\{[^{}]*\}|[A-Za-z0-9]))?'*"
 _LABEL = re.compile(
-    rf"(?:m?\\angle ?[A-Z]{{1,3}}|{_NAME}(?:\({_NAME}\))?|[fghFGHPE]\([^()=]*\)|[A-Z]{{2,3}}|{_RATIO}|\|[^|=]*\|"
+    rf"(?:m?\\angle ?[A-Z]{{1,3}}|{_NAME}(?:\({_NAME}\))?|[fghFGHPE]\([^()=]*\)|[A-Z]{{2,3}}|{_RATIO}|\|[^|=xy]*\|"
     r"|\\text\{[^{}]*\})=(?P<value>[^=<>]+)"
 )
 _TUPLE_LABEL = re.compile(r"\([^()=]*\)=\((?P<values>[^=]*)\)")

@@ -87,8 +87,8 @@ CONCLUDED = re.compile(rf"(?i)[\W_]*+(?:{_SO}|(?=option |choice ))(?:(?:option|c
 _LETTER = r"\(?((?-i:[A-J]))\)?(?![A-Za-z0-9_'])"
 # `I would pick B`, `It is B.`, `Only B works.`, `So option B is the correct one.`
 CHOSEN = re.compile(
-    rf"(?i)[\W_]*+(?:[^.!?\n]{{0,60}}?\b(?:choose|select|pick|go(?:ing)? with|opt for)\s(?:(?:option|choice|letter"
-    rf"|answer|the)\s)?"
+    rf"(?i)[\W_]*+(?:(?:(?!n't|\b(?:not|never|some)\b)[^.!?\n]){{0,60}}?\b(?:choose|select|pick|go(?:ing)? with"
+    rf"|opt for)\s(?:(?:option|choice|letter|answer|the)\s)?"
     rf"{_LETTER}|(?:{_SO})?(?:it(?:'s| is| must be)\s{_LETTER}[.!]?\s*+\Z"
     rf"|(?:only\s)?(?:(?:option|choice|statement|answer)\s)?{_LETTER}"
     r"\s(?:it is|works|fits|(?:is|must be) (?:the )?(?:only |most |best )?(?:correct|right|true|valid"
@@ -126,6 +126,11 @@ _SURE = (
     r"|always|to be|that|in fact"
     r"|of course|(?:without|no) (?:a )?doubt|as follows|an? (?:definite|resounding|clear|firm|simple|emphatic"
     r"|strong)|i\.e\.|viz\."
+)
+# Of a value that is supposed, doubted, or said by others.
+SUPPOSED = (
+    r"(?i:\b(?:suppose|assume|doubt|tempting|mistake|no way|(?:some|one|you|they) (?:might|may|could)|says|claims"
+    r"|false that|(?:wrong|incorrect|naive|previous|initial) answer)\b|(?:n't|\bnot) (?:think|believe|say))"
 )
 HEAD = re.compile(
     rf"(?i)(?:(?:(?:{_SURE})(?![A-Za-z])|{_words('head')}|\\text(?:bf)?\{{|\{{|[:=~≈,]"

@@ -14,6 +14,7 @@ FORMULA = re.compile(
     r"\$\$((?:[^$]|\$(?!\$))++)\$\$|\$([^$\n]++)\$(?![0-9])|\\\(((?:[^\\]|\\(?!\)))++)\\\)|\\\[((?:[^\\]|\\(?!\]))++)\\\]"
 )
 DIGIT = re.compile("[0-9]")
+NAMED = re.compile(r"[0-9]|\A\(?[A-J]\b")  # a number, or a choice
 BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
 # `x_1 = `, `\theta = `, `f(2) = `
 NAME = (

@@ -2,8 +2,8 @@
 
 import re
 
-from outcome_rl.outcomes.extraction.announcements import CONCLUSION
-from outcome_rl.outcomes.extraction.answer import DIGIT, FORMULA, answer_at, bare, sentence_ends
+from outcome_rl.outcomes.extraction.announcements import CONCLUSION, SUPPOSED
+from outcome_rl.outcomes.extraction.answer import DIGIT, FORMULA, NAMED, answer_at, bare, sentence_ends
 from outcome_rl.outcomes.extraction.statement import BULLET, quantity_of, said
 from outcome_rl.outcomes.outcome import Outcome
 
@@ -16,7 +16,7 @@ _COMPUTES = re.compile(
 _CLAUSE = re.compile(r"\s*+[A-Z$](?=[^\n]{0,200}[a-z]{2} )")
 # Denied, planned, or cut off in a decimal.
 _DENIES = re.compile(
-    r"n't\b|not\b|\b[Ww]e (?:need|want|must|should|have to)\b|\b[Ll]et\b|\.\.\Z|[=*][^\n]{0,99}[0-9]\.\Z"
+    rf"{SUPPOSED}|n't\b|not\b|\b[Ww]e (?:need|want|must|should|have to)\b|\b[Ll]et\b|\.\.\Z|[=*][^\n]{{0,99}}[0-9]\.\Z"
 )
 # Before a number that ends its sentence; else it is a name, `of degree 3`.
 _LINKED = re.compile(r"(?:\b(?:is|are|was|were|be|to|gives?|get|obtain|equals)|=)\s{0,3}[^\s]?\Z|[$€£]\Z")
@@ -45,33 +45,36 @@ def conclusion(text: str, seen: str, of_reasoning: bool = False) -> Outcome | No
     lead = next(filter(None, (CONCLUSION.match(seen, at, end) for at in reversed(starts))), None)
     mark = lead or BULLET.match(seen, starts[-1], end)
     start = mark.end() if mark else starts[-1]
-    if not (of_reasoning or computes or lead or _is_clause(seen, start, end)):
+    is_concluded = bool(of_reasoning or computes or lead)
+    if not (is_concluded or _is_clause(seen, start, end)):
         return None
     found = quantity_of(seen, start, end)
+    if found is None or not (is_concluded or _is_stated(seen, start, end, *found)):
+        return None
     # A letter alone may be a name, `5 m`; its unit would make two outcomes of one.
-    return found and answer_at(seen, found[0], found[2 if found[2] - found[1] > 2 else 1], "conclusion")
+    return answer_at(seen, found[0], found[2 if found[2] - found[1] > 2 else 1], "conclusion")
 
 
 def _is_clause(seen: str, start: int, end: int) -> bool:
-    """Whether a sentence is a complete clause that states one plain number."""
-    if _DENIES.search(seen, start, end) or seen[end - 1] not in ".!。" or not _CLAUSE.match(seen, start, end):
-        return False
-    found = quantity_of(seen, start, end)
-    if found is None:
-        return False
-    is_formula = FORMULA.fullmatch(seen, *found[:2]) is not None
-    is_linked = _LINKED.search(seen, max(start, found[0] - 9), found[0] + (not is_formula)) is not None
+    return not _DENIES.search(seen, start, end) and seen[end - 1] in ".!。" and bool(_CLAUSE.match(seen, start, end))
+
+
+def _is_stated(seen: str, start: int, end: int, at: int, stop: int, after_unit: int) -> bool:
+    """Whether a clause states its quantity: a formula behind a verb, or a plain number."""
+    is_formula = FORMULA.fullmatch(seen, at, stop) is not None
+    is_linked = _LINKED.search(seen, max(start, at - 9), at + (not is_formula)) is not None
     if is_formula:
         return is_linked
-    return _PLAIN.fullmatch(seen, found[0], found[2]) is not None and (is_linked or found[2] < end - 1)
+    return _PLAIN.fullmatch(seen, at, after_unit) is not None and (is_linked or after_unit < end - 1)
 
 
 # A later sentence that takes an answer back: `Wait, I made a mistake. The correct value is 15.`
 _TAKES_BACK = re.compile(
-    r"(?i)(?:(?<=[.!?\n])|\A)[\s}`\"'*]{0,9}+(?:(?:oh|but|no|hmm|ah|okay|well|however|actually"
+    r"(?i)(?:(?<=[.!?\n])|\A)[\s}`\"'*()]{0,9}+(?:(?:oh|but|no|hmm|ah|okay|well|however|actually"
     r"|upon [a-z-]{2,12})[,.!]?\s){0,2}"
-    r"(?:(?:wait|hold on|hmm|oops|sorry|scratch|strike|edit|correction|correcting|actually|on second thought"
-    r"|my mistake)\b|no[,.!]|(?:I )?apolog"
+    r"(?:(?:(?:wait|hold on|hmm|oops|sorry|scratch|strike|edit|update|correction|correcting|actually|rather"
+    r"|on second thought|my mistake|I meant|(?:I )?apolog[a-z]{1,5})\b|no[,.!])(?:[\s,.!—–-]{1,9}(?:no|wait|that)\b)?"
+    r"|(?=(?:it|that|this) should (?:actually|really|instead|rather) be\b)"
     r"|let me (?:correct|fix|redo|re-?)|(?:I|we|there|that|this)\b(?![^.\n]{0,40}\bcommon\b)[^.\n]{0,40}\b(?:mistake"
     r"|error|wrong|incorrect|not right|mis[a-z]{3,10}ed"
     r"|misread|forgot|correct myself))"
@@ -90,10 +93,13 @@ def corrected(text: str, start: int) -> Outcome | None:
         return None
     starts, end = _last_line(text)
     at = max(starts[-1], takes_back.end())
-    at += len(text[at:end]) - len(text[at:end].lstrip(" ,:.!"))
-    value = _NEW_VALUE.match(text, at, end) if 0 < end - at <= _MAX_CONCLUSION and text[end - 1] != "?" else None
-    answer = value and said(text[:end], value.end())
-    return answer._replace(source="conclusion") if answer and bare(answer.text) else None
+    at += len(text[at:end]) - len(text[at:end].lstrip(" ,:.!—–-)*"))
+    if not 0 < end - at <= _MAX_CONCLUSION or text[end - 1] == "?":
+        return None
+    value = _NEW_VALUE.match(text, at, end)
+    answer = said(text[:end], value.end() if value else at)
+    is_new = answer and bare(answer.text) and (value or (NAMED.search(answer.text) and "=" not in text[at:end]))
+    return answer._replace(source="conclusion") if answer and is_new else None
 
 
 def _last_line(text: str) -> tuple[list[int], int]:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
-from outcome_rl.outcomes.extraction.answer import BOX, DIGIT, SENTENCE_END, bare, last_match, moved
+from outcome_rl.outcomes.extraction.answer import BOX, DIGIT, NAMED, SENTENCE_END, bare, last_match, moved
 from outcome_rl.outcomes.extraction.boxes import EMPTY_BOX, last_box
 from outcome_rl.outcomes.extraction.conclusions import conclusion, corrected
 from outcome_rl.outcomes.extraction.phrases import alone, hash_mark, phrase, result, tag
@@ -83,6 +83,8 @@ def _read(text: str, start: int, end: int, thought: int) -> Outcome | None:
     """Return the answer of a part of a text; behind the reasoning it may be all of it."""
     part = text[start:end].rstrip()
     answer = next(filter(None, _answers(part, is_final=0 < thought == start)), None)
+    if answer and answer.source in ("boxed", "hash"):
+        answer = _named_after(part, answer) or answer
     if answer and answer.source != "conclusion":
         answer = corrected(view(part), answer.end) or answer
     return answer and moved(answer, start)
@@ -92,7 +94,7 @@ def _answers(text: str, is_final: bool) -> Iterator[Outcome | None]:
     """Yield what each rule reads in a text without spaces at its end, in order."""
     if first_box := BOX.search(text):
         if box := last_box(text, first_box.start()):
-            yield _named_after(text, box) or box
+            yield box
         text = _without_boxes(text)
     if tagged := tag(text):
         inside = "\n" in tagged.text and next(filter(None, _answers(tagged.text, is_final=False)), None)
@@ -108,10 +110,10 @@ def _answers(text: str, is_final: bool) -> Iterator[Outcome | None]:
         yield conclusion(text, seen, is_final)
 
 
-def _named_after(text: str, box: Outcome) -> Outcome | None:
-    """Return the choice or number that a line `Answer: D` behind the last box names."""
-    answer = phrase(view(text[box.end :])) if text.find("nswer", box.end) >= 0 else None
-    return moved(answer, box.end) if answer and _NAMED.search(answer.text) and bare(answer.text) else None
+def _named_after(text: str, marked: Outcome) -> Outcome | None:
+    """Return the choice or number that a line `Answer: D` behind the last box or mark names."""
+    answer = phrase(view(text[marked.end :])) if text.find("nswer", marked.end) >= 0 else None
+    return moved(answer, marked.end) if answer and NAMED.search(answer.text) and bare(answer.text) else None
 
 
 def _refined(text: str, seen: str, stated: Outcome | None) -> Outcome | None:
@@ -126,7 +128,6 @@ def _refined(text: str, seen: str, stated: Outcome | None) -> Outcome | None:
 
 
 _HEADS = re.compile(r"[Aa][Nn][Ss][Ww][Ee][Rr]\s{0,3}:\s{0,9}\n[^\n]{0,120}\Z")
-_NAMED = re.compile(r"[0-9]|\A\(?[A-J]\b")
 
 
 def _without_boxes(text: str) -> str:

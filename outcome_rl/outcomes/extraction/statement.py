@@ -11,7 +11,7 @@ from itertools import pairwise
 from string import whitespace
 
 from outcome_rl.outcomes.canonical.choices import label_of_choice
-from outcome_rl.outcomes.canonical.units import readings_of
+from outcome_rl.outcomes.canonical.units import CHANGING, readings_of
 from outcome_rl.outcomes.extraction import announcements as words
 from outcome_rl.outcomes.extraction.answer import FORMULA, NAME, answer_at, sentence_ends, stripped
 from outcome_rl.outcomes.keys import Tag, canonical_text
@@ -30,9 +30,9 @@ QUANTITY = (
     r"\$\$?[^$\n]{1,300}\$\$?(?![0-9])|\\\([^\n]{0,300}?\\\)|\\\[[^\n]{0,300}?\\\]"
     r"|-?\\[dt]?frac\{[^{}\n]{1,20}\}\{[^{}\n]{1,20}\}"
     rf"|{_TUPLE}"
-    r"|(?<![A-Za-z0-9_.^√])(?<![-+−×·*/^] )(?<![0-9a-zπ)][-+−×·*/])"  # no part of a formula
+    r"|(?<![A-Za-z0-9_.^√∛<>≤≥≠¬±])(?<![-+−×·*/^<>≤≥≠±] )(?<![0-9a-zπ)][-+−×·*/])"  # no part of a formula
     rf"(?>[-−]?[$€£]?(?=[0-9]){_TERM}(?:\s?(?:[-+−×·*^/])\s?{_TERM})*(?:\s?\\?%)?)"
-    r"(?![√π(]|\\[a-z]|\s?[-+−×·*/<>≤≥]\s?[A-Za-z(√π\\$])"
+    r"(?!\s?[√π]|[(]|K\b|\\[a-z]|\s?[-+−×·*/<>≤≥]\s?[A-Za-z(√π\\$])"
 )
 _CLOSING = whitespace + ".!。"
 _WORD_VERB = re.compile(VERB.partition("|[=")[0])
@@ -45,8 +45,9 @@ _MAX_STATEMENT = 300
 _UNSIGNED = re.compile(r"(?=.{0,60}?(?:[√π²³^<>≤≥]|[a-z](?:_\w)?\(|\bpi\b))(?!.{0,60}?[a-z]{2} [a-z]{2})[^=\n$]{2,60}")
 # Words before a number by which it is not the answer: they deny, limit or change it, or give another number.
 UNSETTLED = re.compile(
-    r"(?i)\b(?:(?:can)?not|all but|no|false|wrong|incorrect|step|(?:first|next)(?=,)|half|twice|double|triple|more|less"
-    r"|than|fewer|least|most|between|(?<![0-9] )squared?|root|percent|about|nearly|almost)\b|n't\b"
+    r"(?i)\b(?:(?:can)?not|all but|but|no|false|wrong|incorrect|step|(?:first|next)(?=,)|half|twice|double|triple|more"
+    r"|less|than|fewer|least|most|between|(?<![0-9] )squared?|root|percent|about|nearly|almost|hardly|close to|up to"
+    r"|under|(?:co)?prime to|raised to|modulo|digits (?:in|of))\b|n't\b"
 )
 # Right before a value that is denied: `cannot be`, `isn't`.
 DENIED = re.compile(r"(?i)(?:n't|not)(?: also)?(?: be)?[\s:,]*+\Z")
@@ -57,26 +58,32 @@ _BEFORE = re.compile(
     r"(?i)\s*+(?:that )?(?:when|if|after|before|since|because|once|in|at|on|with|for|by|during|over|from|out of) "
     r"(?:[^,.\n]|[,.](?=[0-9])){1,100},\s(?=[^\n]{0,200}[0-9])"
 )
-_FRACTIONS = r"(?:(?:four|fif|six|eigh|nin|ten)th|(?:hal(?:f|ve)|third|quarter)(?=s? of\b))s?"
-# Words right behind a number that change it, compare it, or go on with it.
+# Words right behind a number that change it, compare it, deny it, or go on with it.
 _CHANGED = re.compile(
-    rf"(?i)[\s-]{{0,3}}(?:!(?=\S)|\^|(?:dozens?|hundreds?|score|lakhs?|crores?|grand|(?:thousand|[mbtr]+illion)s?"
-    rf"|{_FRACTIONS}"
-    r"|squared|cubed|factorial|choose|mod|base|plus|minus|(?:over|by|to|x)(?= ?[-−(]?[$\\]?[0-9a-z](?![a-z]))"
-    r"|times(?=\s+(?:as|more|less|the|[a-z]{1,20}er)\b)|fold|(?:out )?of (?:the )?[0-9$]|in [0-9]{1,6}(?! ?[a-z])"
-    r"|for every|pairs?|couples?|and a half|(?:more|less|fewer|greater|older|younger|higher|lower) than(?! (?:an?"
-    r"|the|his|her|its|their|our) |\s(?!half|twice|double|triple)[A-Za-z]{3,20})"
-    r"|upwards?"
-    r"|[ap]\.?m|o'clock|b\.?c|a\.?d|b?\.?c\.?e|(?:is|are|was|has|can|could|do|does|did)(?: not| no|n't))\b(?!-))"
+    rf"(?i)[\s-]{{0,3}}(?:!(?=\S)|\^|\((?:wrong|incorrect|false|not (?:correct|right))\b"
+    rf"|(?:{CHANGING}|score|(?:half|third|quarter)s?(?= of\b)|(?:over|by|to|x)(?= ?[-−(]?[$\\]?[0-9a-z](?![a-z]))"
+    r"|times(?=\s+(?:as|more|less|the|that|[a-z]{1,20}er)\b)|(?:(?:out )?of|per) (?:the )?\$?[0-9]++|in base"
+    r"|in [0-9]{1,6}(?! ?[a-z])|unless|only if|(?:if|when|for) (?=\$|[b-z]\b)|in (?:hex[a-z]*+|binary|octal)"
+    r"|through(?= [0-9])|for every|to the (?:(?:[a-z]{1,12} )?power|[a-z]{2,9}th)|with (?:a )?(?:remainder|[0-9]++)"
+    r"|at (?:least|most)|r ?[0-9]++|below"
+    r"|(?:more|less|fewer|greater|older|younger|higher|lower) than(?! (?:an?|the|his|her|its|their|our) "
+    r"|\s(?!half|twice|double|triple)[A-Za-z]{3,20})"
+    r"|[ap]\.?m|o'clock|b\.?c|a\.?d|b?\.?c\.?e"
+    r"|(?:is|are|was|has|can|could|do|does|did)(?: not| no|n't| (?:too|wrong|incorrect|impossible)))\b(?!-))"
 )
-_OR_MORE = re.compile(r"(?i)\b(?:or|and) (?:more|less|fewer|so|up|over|above|below|under|a half)\b")
+_OR_MORE = re.compile(
+    r"(?i)\b(?:or|and) (?:more|less|fewer|so|up|over|above|below|under|a (?:half|third|quarter)|its)\b"
+)
 # Words by which the number behind them is a part of something, or of a name: `multiples of 6`, `Player 1`.
 _PART_OF = re.compile(
     r"(?:\b(?:(?<!total )of|(?<!ed )(?<!ing )(?<!is )(?<!off )by|mod|base|from|except|minus|negative|plus|over|point"
     r"|than)"
     r"|(?:\A|\b(?:is|are|was|the|an?|in|on|of|to|at|for|and|or))\s*[A-Z]\w{0,20}) \Z"
 )
-_MEASURE = re.compile(r"\ban? (?!(?:multiple|factor|power|divisor|fraction|product|sum|root)\b)[a-z]{3,12} of \Z")
+_MEASURE = re.compile(
+    r"\ban? (?!(?:multiple|factor|power|divisor|fraction|product|sum|root|third|quarter|half|[a-z]{3,5}th)\b)"
+    r"[a-z]{3,12} of \Z"
+)
 _PREPOSITION = (
     r"(?:(?<!total )of|in|at|on|from|with|within|by|every|each|per|than|between|after|before|during|for|to|out|under"
     r"|over|above|below|through|until|since|into|among|across|against)"
