@@ -46,8 +46,8 @@ _UNSIGNED = re.compile(r"(?=.{0,60}?(?:[√π²³^<>≤≥]|[a-z](?:_\w)?\(|\bpi
 # Words before a number by which it is not the answer: they deny, limit or change it, or give another number.
 UNSETTLED = re.compile(
     r"(?i)\b(?:(?:can)?not|all but|but|no|false|wrong|incorrect|step|(?:first|next)(?=,)|half|twice|double|triple|more"
-    r"|less|than|fewer|least|most|between|(?<![0-9] )squared?|root|percent|about|nearly|almost|hardly|close to|up to"
-    r"|under|(?:co)?prime to|raised to|modulo|digits (?:in|of))\b|n't\b"
+    r"|less|than|fewer|least|most|between|(?<![0-9] )squared?|root|percent|about|nearly|almost|hardly|close to"
+    r"|(?<!dd )(?<!dds )up to|under|(?:co)?prime to|raised to|modulo|digits (?:in|of))\b|n't\b"
 )
 # Right before a value that is denied: `cannot be`, `isn't`.
 DENIED = re.compile(r"(?i)(?:n't|not)(?: also)?(?: be)?[\s:,]*+\Z")
