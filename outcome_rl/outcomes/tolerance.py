@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from outcome_rl.outcomes.canonical.spellings import respelled
 from outcome_rl.outcomes.canonical.units import CHANGING, Readings, readings_of, sum_of_units
+from outcome_rl.outcomes.extraction.announcements import CHANGES, LIMITS
 from outcome_rl.outcomes.guard import total
 from outcome_rl.outcomes.keys import MAX_ANSWER_CHARS, canonical_text, plain_text, real_number
 
@@ -22,13 +23,14 @@ MIN_DIGITS = 3
 QUALIFIER = re.compile(
     rf"\b(?:{CHANGING}|if|unless|except|without|least|most|more|less|fewer|greater|higher|lower|over|under|above|below"
     r"|up|between|about|approximately|almost|nearly|exactly|only|all|never|no|not|nor|neither|half|third|quarters?"
-    r"|\w{3,}ths?|twice|double|triple|negative|remainder|ago|before|k|ppm|bps|basis|neg|mille|onwards?|so|and|or|is|are"
-    r"|was|to|with|prime|wrong|false|fails?|excluding|incorrect|impossible|undefined|inclusive|exclusive|tens|zeros"
+    r"|\w{3,}ths?|twice|double|triple|negative|remainder|ago|before|k|ppm|bps|basis|neg|mille|onwards?|so|and|or|prime"
+    r"|wrong|false|fails?|excluding|incorrect|impossible|undefined|inclusive|exclusive|tens|zeros"
     r"|times|scores?)\b"
-    r"|以[上下内內外]|分之|[倍多余餘半不]|左右|至[少多]|超[过過]|[万萬亿億百十折成]|千(?![克米瓦])|이상|이하|미만|약|배|반"
+    rf"|{CHANGES}|{LIMITS}"
 )
 """Words that restrict, compare, scale or change the number beside them: `5 dozen` and `5 or more` are not 5."""
 
+_VERB = re.compile(r"\b(?:is|are|was|to|with)\b")
 _NEUTRAL = re.compile(r"(?:square|cubic|sq\.?|cu\.?)?units?[²³]?|(?:平方|立方)?单位")
 
 _DELIMITERS, _DOLLARS = re.compile(r"\\[()\[\]]"), re.compile(r"(?<!\\)\$")
@@ -87,7 +89,7 @@ def _is_unit(unit: str) -> bool:
     if unit in "%$€£¥¢₹₩₽" or readings_of(unit):
         return True
     is_word = sum(map(str.isalpha, unit)) > 2 or (unit[0].isalpha() and unit >= "\u0400")  # a Greek letter is a factor
-    return is_word and QUALIFIER.search(unit.casefold()) is None
+    return is_word and not QUALIFIER.search(unit.casefold()) and not _VERB.search(unit)
 
 
 _MAX_SUM = 80

@@ -20,6 +20,8 @@ class Language(NamedTuple):
         so: words that open a conclusion.
         closing: copulas behind a value.
         head: what stands between a link and a value.
+        changes: words behind a number by which it is another one.
+        limits: such words before it.
     """
 
     answer: str
@@ -29,9 +31,11 @@ class Language(NamedTuple):
     so: str
     closing: str = ""
     head: str = ""
+    changes: str = ""
+    limits: str = ""
 
 
-_LINES = files(__package__).joinpath("languages.txt").read_text("utf-8").splitlines()[1:]
+_LINES = files(__package__).joinpath("languages.txt").read_text("utf-8").splitlines()[2:]
 LANGUAGES = [Language(*(cell.strip() for cell in line.split(";")[1:])) for line in _LINES]
 _LATIN = r"A-Za-zÀ-ɏͰ-ӿ"  # of scripts whose words stand apart
 _EDGE = rf"(?:(?<![{_LATIN}](?=[{_LATIN}]))|(?-i:(?<=[a-z])(?=[A-Z])))"
@@ -64,7 +68,6 @@ class Announcement(NamedTuple):
 
     whole: re.Pattern[str]
     subject: re.Pattern[str]
-    is_english: bool
 
 
 # For each beginning of a subject, up to a character that may be missing or another: the patterns of its language.
@@ -74,8 +77,9 @@ for _row in LANGUAGES:
     _link = rf"\s*+{_EDGE}(?:{_row.link}){_EDGE}\s*+[:,]?|{_SIGN}|{_BELOW}"
     _closed = f"|{_GAP}{_CLOSED}" if ANNOUNCEMENTS else ""  # but not in English, where "answer" is a verb too
     _whole = re.compile(rf"(?i){_subject}(?:{_OF}{_NOTE}{_GAP}(?:{_link}){_closed})\s*+")
-    _row_of = Announcement(_whole, re.compile(f"(?i){_subject}"), not ANNOUNCEMENTS)
+    _row_of = Announcement(_whole, re.compile(f"(?i){_subject}"))
     ANNOUNCEMENTS |= {re.split(r".\?|[(\[\\]", word)[0]: _row_of for word in re.split(r"\|(?![^(]*\))", _row.answer)}
+CHANGES, LIMITS = _words("changes"), _words("limits")  # in other languages than English
 _SO = rf"{_words('so')}[\s,、:]*+"
 _RESULT = rf"(?:{_SO})?(?:(?:the|el|la|le|das|die|der|o|il|het|il) )?{_words('result')}{_GAP}"
 # `Result: 18`, `El resultado es 18`, `A: 18` at the beginning of the last line.

@@ -56,7 +56,7 @@ def conclusion(text: str, seen: str, of_reasoning: bool = False) -> Outcome | No
 
 
 def _is_clause(seen: str, start: int, end: int) -> bool:
-    return not _DENIES.search(seen, start, end) and seen[end - 1] in ".!。" and bool(_CLAUSE.match(seen, start, end))
+    return seen[end - 1] in ".!。" and bool(_CLAUSE.match(seen, start, end)) and not _DENIES.search(seen, start, end)
 
 
 def _is_stated(seen: str, start: int, end: int, at: int, stop: int, after_unit: int) -> bool:

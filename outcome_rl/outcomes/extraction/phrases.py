@@ -22,7 +22,7 @@ _INSTEAD = re.compile(
     r"|,?\s(?:but|it's)(?:\srather)?)\s(?=\S)"
 )
 _FALSE = ("wrong", "incorrect")
-_SUPPOSED = re.compile(rf"(?i)(?:{words.SUPPOSED}|\b(?:if|whether)\b)[^.!?\n,;:]{{0,40}}\Z")
+_SUPPOSED = re.compile(rf"{words.SUPPOSED}|\b(?:[Ii]f|[Ww]hether)\b(?![^,\n]*+,)")
 _CHECK = re.compile(rf"(?i){_CHECKED}")
 _PROSE = re.compile(rf"(?is)(?:{_CHECKED}|not|null|none given|.{{101,}})")
 _ALL_OF = re.compile(r"(?i)(?:none|all|both|neither|some|any) of (?:the|these|them)(?: [a-z]{1,20})?\Z")
@@ -54,15 +54,16 @@ def phrase(text: str) -> Outcome | None:
     those before it.
     """
     checked = None
-    for at, start, end, is_english in islice(_announced(text), 4):  # each costs a search for its end
+    for at, start, end in islice(_announced(text), 4):  # each costs a search for its end
         if end:  # `C is the answer`
             return answer_at(text, start, end, "phrase")
-        if _SUPPOSED.search(text, max(0, at - 80), at + len("answer")):
+        sentence = max(at - 80, text.rfind("\n", 0, at), text.rfind(". ", 0, at), 0)
+        if _SUPPOSED.search(text, sentence, at + len("answer")):
             continue
         if _TAKEN_BACK.match(text, start) or DENIED.search(text, max(0, start - 20), start):
             instead = _INSTEAD.match(text, start)
-            return said(text, instead.end(), is_english) if instead else None
-        if (answer := said(text, start, is_english)) and not _is_prose(answer.text):
+            return said(text, instead.end()) if instead else None
+        if (answer := said(text, start)) and not _is_prose(answer.text):
             return answer
         if answer and _CHECK.fullmatch(answer.text):
             if checked and checked.text != answer.text:
@@ -93,19 +94,19 @@ def result(text: str) -> Outcome | None:
 _MAX_ANNOUNCEMENTS = 256  # of a model that repeats one word
 
 
-def _announced(text: str) -> Iterator[tuple[int, int, int, bool]]:
-    """Yield where an announcement and its value begin, the end of a value that stands before, and if it is English."""
+def _announced(text: str) -> Iterator[tuple[int, int, int]]:
+    """Yield where an announcement and its value begin, and the end of a value that stands before it."""
     lowered = text.lower()  # as long: the view has no letter that becomes two
     said_words = [word for word in words.ANNOUNCEMENTS if word in lowered]
     places = [(place.start(), word) for word in said_words for place in re.finditer(word, lowered)]
     for at, word in sorted(places, reverse=True)[:_MAX_ANNOUNCEMENTS]:
         language = words.ANNOUNCEMENTS[word]
         if match := language.whole.match(text, at):
-            yield at, match.end(), 0, language.is_english
+            yield at, match.end(), 0
             continue
         before = words.BEFORE.search(text, max(0, at - 99), at)
         if before and (before["choice"] or language.subject.match(text, at)):
-            yield at, *before.span(before.lastindex or 0), language.is_english
+            yield at, *before.span(before.lastindex or 0)
 
 
 _TAG_END = re.compile(r"</(?:(?:final_?)?answer|final|solution)>|\[/(?:final_?)?answer\]", re.IGNORECASE)

@@ -49,6 +49,7 @@ UNSETTLED = re.compile(
     r"|less|than|fewer|least|most|between|(?<![0-9] )squared?|root|percent|about|nearly|almost|hardly|close to"
     r"|(?<!dd )(?<!dds )up to|under|(?:co)?prime to|raised to|modulo|digits (?:in|of))\b|n't\b"
 )
+_LIMITED = re.compile(rf"(?i){words.LIMITS}\s{{0,3}}\Z")  # in other languages than English
 # Right before a value that is denied: `cannot be`, `isn't`.
 DENIED = re.compile(r"(?i)(?:n't|not)(?: also)?(?: be)?[\s:,]*+\Z")
 _PLANS = re.compile(r"(?i)\b(?:if|when|never|half|twice|double|triple)\b|n't\b")
@@ -69,11 +70,10 @@ _CHANGED = re.compile(
     r"|(?:more|less|fewer|greater|older|younger|higher|lower) than(?! (?:an?|the|his|her|its|their|our) "
     r"|\s(?!half|twice|double|triple)[A-Za-z]{3,20})"
     r"|[ap]\.?m|o'clock|b\.?c|a\.?d|b?\.?c\.?e"
-    r"|(?:is|are|was|has|can|could|do|does|did)(?: not| no|n't| (?:too|wrong|incorrect|impossible)))\b(?!-))"
+    r"|(?:is|are|was|has|can|could|do|does|did)(?: not| no|n't| (?:too|wrong|incorrect|impossible)))\b(?!-)"
+    rf"|{words.CHANGES})"
 )
-_OR_MORE = re.compile(
-    r"(?i)\b(?:or|and) (?:more|less|fewer|so|up|over|above|below|under|a (?:half|third|quarter)|its)\b"
-)
+_OR_MORE = re.compile(r"(?i)\b(?:or|and) (?:more|less|fewer|so|up|over|above|below|under|a (?:half|third|quarter))\b")
 # Words by which the number behind them is a part of something, or of a name: `multiples of 6`, `Player 1`.
 _PART_OF = re.compile(
     r"(?:\b(?:(?<!total )of|(?<!ed )(?<!ing )(?<!is )(?<!off )by|mod|base|from|except|minus|negative|plus|over|point"
@@ -81,7 +81,8 @@ _PART_OF = re.compile(
     r"|(?:\A|\b(?:is|are|was|the|an?|in|on|of|to|at|for|and|or))\s*[A-Z]\w{0,20}) \Z"
 )
 _MEASURE = re.compile(
-    r"\ban? (?!(?:multiple|factor|power|divisor|fraction|product|sum|root|third|quarter|half|[a-z]{3,5}th)\b)"
+    r"\ban? (?:[a-z]{3,12} )?"
+    r"(?!(?:multiple|factor|power|divisor|fraction|product|sum|root|third|quarter|half|[a-z]{3,5}th)\b)"
     r"[a-z]{3,12} of \Z"
 )
 _PREPOSITION = (
@@ -93,7 +94,7 @@ _TIED = re.compile(rf"(?i)\b{_PREPOSITION}(?: the| a| all| its| his| her| their)
 _FUNCTION = re.compile(
     r"(?i)\b(?:(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?|log|ln|lg|exp|sqrt|max|min|gcd|lcm|det|mod|pi|frac|cdot|times)\b"
 )
-_WORDS = re.compile(r"(?<![A-Za-z\\])[^\W\d_]{2,}")
+_WORDS = re.compile(r"(?<![A-Za-z\\])[^\W\d_]{2,}|[\u0590-\u1fff\u3040-\ud7ff]")
 _WORDS_BEHIND = re.compile(
     r"(?:\s?(?!(?:in|as|has|us)\b \w)[^\s,;:()（）]{1,20}(?: (?!in\b)[^\s,;:()（）]{1,20}){0,3})?"
 )
@@ -126,15 +127,11 @@ BULLET = re.compile(
     r"[-–*]\s++(?=[A-Z])|[•→]\s++|(?<=\n)(?:[-–*>]|[1a][.)])\s++|1[.)]\s++(?=[-$\\0-9])|(?:Step"
     r"|STEP) [0-9]{1,2}[.:]\s++"
 )
-_CLAUSE = re.compile(r"(?:[A-Z][a-z'’.]*+\s(?=.{0,300}[a-z]{2} )|[\u3040-\u9fff])", re.DOTALL)
 _BRACKET = re.compile(r"\\?[()\[\]{}]")
 
 
-def said(text: str, start: int, is_english: bool = True) -> Outcome | None:
-    """Return what is said from `start` on: a formula, a quotation, a choice, a quantity, or words up to a remark.
-
-    In other languages than English the nouns behind a number stay.
-    """
+def said(text: str, start: int) -> Outcome | None:
+    """Return what is said from `start` on: a formula, a quotation, a choice, a quantity, or words up to a remark."""
     if _KEY.search(text, max(0, start - 20), start) and (field := _FIELD.match(text, start)):
         at, end = field.span(field.lastindex or 0)
         if field[1]:
@@ -154,8 +151,7 @@ def said(text: str, start: int, is_english: bool = True) -> Outcome | None:
     end = min((found.start() for mark in ends if (found := mark.search(text, start, end))), default=end)
     if label := label_of_choice(text[start : min(end, start + _MAX_STATEMENT)]):
         return answer_at(text, start + label[0], start + label[1], "phrase")
-    is_read = is_english or _CLAUSE.match(text, start, end)
-    if is_read and _WORDS.search(text, start, end) and (quantity := quantity_of(text, start, end)):
+    if _WORDS.search(text, start, end) and (quantity := quantity_of(text, start, end)):
         return answer_at(text, quantity[0], quantity[2], "phrase")
     if closing := words.CLOSING.search(text, max(start, end - 20), end):
         end = closing.start()
@@ -194,10 +190,18 @@ def quantity_of(text: str, start: int, end: int) -> tuple[int, int, int] | None:
     verb = deque(_VERB.finditer(before), maxlen=1)
     near = before[verb[0].end() :] if verb else before
     is_part = not is_money and _PART_OF.search(before) and not _MEASURE.search(before)
-    if _PLANS.search(before) or UNSETTLED.search(near) or is_part or _FUNCTION.search(near):
+    if (
+        _PLANS.search(before)
+        or UNSETTLED.search(near)
+        or _LIMITED.search(near[-24:])
+        or is_part
+        or _FUNCTION.search(near)
+    ):
         return None
     stop = _end_of_unit(text, span[1], end)
-    if changed_behind(text, stop, end) or not (stop == end or text[stop] in " ,;.!)(（：:—–" or text[stop] >= "\u3040"):
+    after = text[stop:end][:1]
+    is_word = after >= "\u0400" and after.isalpha()  # in a script without spaces, or a counter
+    if changed_behind(text, stop, end) or not (after in " ,;.!)(（：:—–" or is_word):
         return None
     return *span, stop
 
