@@ -131,7 +131,7 @@ def test_doubtful_golds_are_scored_and_unusable_ones_are_not(tmp_path: Path) -> 
 
 
 def test_file_without_usable_golds_is_refused(tmp_path: Path) -> None:
-    path = write_rows(tmp_path / "golds.jsonl", [row([{"answer": "4"}], gold="")])
+    path = write_rows(tmp_path / "golds.jsonl", [row([{"answer": "4"}], gold=r"\boxed{}")])
     with (
         pytest.warns(UserWarning, match="gold"),
         pytest.raises(ValueError, match="no question can be scored; question q: "),

@@ -1,28 +1,25 @@
 """Names of the fields of saved samples: the usual ones, tools', and words that labels are written in."""
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
-
-from outcome_rl.files.rows import find
 
 NAMES: dict[str, tuple[str, ...]] = {
     "id": (
         *("id", "question_id", "unique_id", "extra_info.index", "doc_id", "task_id", "example_id", "problem_id"),
-        *("problem_idx", "custom_id", "qid"),
+        *("problem_idx", "custom_id", "qid", "pid"),
     ),
     "prompt": (
         *("problem", "question", "query", "prompt", "input", "instruction", "full_prompt", "doc.query", "doc.question"),
-        *("question_content", "problem_content", "origin_prompt", "input_prompt", "user_input", "inputs"),
+        "inputs",
     ),
     "gold": (
-        *("gold", "gold_answer", "reward_model.ground_truth", "ground_truth", "ground_truth_answer", "gts", "gt"),
-        *("expected_answer", "target", "answer", "reference_answer", "env_extras.reward_spec.ground_truth"),
-        *("vars.answer", "solution", "reference", "expected_output", "targets"),
+        *("gold", "gold_answer", "reward_model.ground_truth", "ground_truth", "gts", "gt", "expected_answer", "target"),
+        *("answer", "env_extras.reward_spec.ground_truth", "vars.answer", "solution"),
     ),
     "samples": (
-        *("samples", "completions", "responses", "generations", "outputs", "code", "predictions", "output_list"),
-        *("resps", "response", "completion", "generation", "output", "prediction", "model_output", "model_response"),
-        *("output_response", "response_text", "actual_output", "model_pred", "messages"),
+        *("samples", "completions", "responses", "generations", "outputs", "code", "predictions", "resps", "response"),
+        *("completion", "generation", "output", "prediction", "model_output", "model_response", "messages"),
         "choices",  # also the options of a multiple-choice question
     ),
     "reward": (
@@ -31,6 +28,37 @@ NAMES: dict[str, tuple[str, ...]] = {
     ),
 }
 """Role -> usual names of its field; a dot leads into a struct or a list. A list of samples comes before one sample."""
+
+
+EITHER = ("answer", "solution", "text")
+"""Names of a sample where the row has no other one, and something else says what is correct."""
+
+_NOUN = r"(answer|solution|output|response|completion|generation|prediction|result|label|text|code|value)s?"
+_TRUE = r"(gold|golden|gt|ground_truth|truth|ref|reference|target|expected|correct|true|right|official|real)"
+WORDED = {
+    role: re.compile(pattern)
+    for role, pattern in {
+        "id": r"((question|problem|task|example|instance|item|query|prompt)_?)?(id|idx|index|uid|uuid|number|key|name)",
+        "prompt": r"(?!system)(\w+_)?(question|problem|prompt|query|instruction|input)s?(_(text|content))?",
+        "gold": rf"{_TRUE}(_final)?_{_NOUN}|(gold|golden|gt|truth|ref|reference|target|expected|label)s?",
+        "samples": rf"(?!{_TRUE}_|(input|num|n|max)_)(\w+_)?(response|completion|generation|prediction|output|pred)s?"
+        rf"(_(text|content|list))?|(\w*(model|llm|gpt)\w*|generated|predicted|raw|final|assistant|student)_{_NOUN}",
+        "reward": r"((is|was)_)?(\w+_)?(correct|solved|passed|success|successful|resolved|right)|pass|label|status",
+    }.items()
+}
+"""Role -> words by which the one field that has them is taken, where no usual name is there."""
+
+
+def snake(name: str) -> str:
+    """Return a field's name in lower case, with `_` between its words."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[\s-]+", "_", name).lower()
+
+
+def is_usual(name: str) -> bool:
+    """Return whether a name is that of a role, or of a text."""
+    known = any(name in names for names in NAMES.values()) or name in TEXTS
+    return known or any(words.fullmatch(snake(name)) for words in WORDED.values())
+
 
 TEXTS = (
     *("text", "response", "completion", "content", "message", "generation", "output", "prediction", "solution", "code"),
@@ -41,8 +69,7 @@ TEXTS = (
 
 def _tagged(row: Mapping[str, Any]) -> Any:
     """Return HELM's gold answers: the references that are tagged as correct."""
-    references = find(row, "instance.references") or []
-    return [find(one, "output.text") for one in references if "correct" in one.get("tags", ())]
+    return [one["output"]["text"] for one in row["instance"]["references"] if "correct" in one.get("tags", ())]
 
 
 def _chosen(row: Mapping[str, Any]) -> Any:

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from outcome_rl.files.bounds import LINE, UNPACKED, WHOLE, bounded_lines, too_large
+from outcome_rl.files.formats import is_usual
 
 # Usual fields of question ids, gold answers and prompts, tried in this order. Those with a dot are verl's.
 ID_COLUMNS = ("id", "question_id", "unique_id", "extra_info.index")
@@ -40,7 +41,6 @@ _WRAPPERS = (
     *("results", "rows", "data", "examples", "outputs", "samples", "request_states", "records", "instances"),
     *("predictions", "details", "eval"),
 )
-_USUAL = (*ID_COLUMNS, *ANSWER_COLUMNS, *PROMPT_COLUMNS, "prediction", "response", "output", "completion", "samples")
 _BOM = b"\xef\xbb\xbf"
 _MISSING = object()
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -256,8 +256,8 @@ def rows_of(value: Any) -> list[Any]:
     """Return the rows in a JSON value, none if it is a row.
 
     These are the items of a list, the rows that a field such as `results` holds, maybe in a struct, a table of
-    `columns` and `data`, a map from ids to rows or to lists of samples, and a map from names to columns, which map ids
-    to values.
+    `columns` and `data`, a map from names to columns, which map ids to values, and a map from ids to rows or to lists
+    of samples, or from names to such maps.
     """
     if isinstance(value, list):
         lists = bool(value) and all(isinstance(one, list) for one in value)
@@ -271,27 +271,42 @@ def rows_of(value: Any) -> list[Any]:
         rows = rows_of(value.get(name))
         if rows and all(isinstance(row, dict) for row in rows):
             return rows
-    first, *rest = value.values() or [{}]
-    if maps := _columns_by_id(value):
-        return maps
-    if rest and all(isinstance(one, list) for one in value.values()):
-        return [{"id": key, "samples": samples} for key, samples in value.items()]
-    if rest and all(isinstance(one, dict) and 2 * len(one.keys() & first.keys()) > len(one) for one in value.values()):
-        return [{"id": key, **row} for key, row in value.items()]
-    return []
+    inside = [one for one in value.values() if isinstance(one, list) and one and isinstance(one[0], dict)]
+    if len(inside) == 1 and sum(map(is_usual, inside[0][0])) > 1:
+        return inside[0]
+    return _columns(value) or (_by_id(value) if len(value) > 1 else [])
 
 
-def _columns_by_id(value: dict[str, Any]) -> list[Any]:
+def _columns(value: dict[str, Any]) -> list[Any]:
     """Return the rows of a struct of columns, which map the same ids to values; none if there are no two of them.
 
     A map from ids to rows looks alike: it has usual fields, and more ids.
     """
-    maps = {name: one for name, one in value.items() if isinstance(one, dict) and one}
-    first = next(iter(maps.values()), {})
-    maps = {name: one for name, one in maps.items() if one.keys() == first.keys()}
-    if len(maps) < 2 or {*_USUAL} & first.keys() or len(first) <= len(maps):
+    groups: dict[frozenset[str], dict[str, Any]] = {}
+    for name, one in value.items():
+        if isinstance(one, dict):
+            groups.setdefault(frozenset(one), {})[name] = one
+    maps = max(groups.values(), key=len, default={})
+    first: dict[str, Any] = next(iter(maps.values()), {})
+    if len(maps) < 2 or len(first) <= len(maps) or any(map(is_usual, first)):
         return []
     return [{"id": key, **{name: one[key] for name, one in maps.items()}} for key in first]
+
+
+def _by_id(value: dict[str, Any], prefix: str = "") -> list[Any]:
+    """Return the rows of a map from ids to rows or to lists of samples, or from names to such maps."""
+    kinds = {type(one) for one in value.values()}
+    if kinds == {list} or (kinds == {str} and not any(map(is_usual, value))):
+        return [{"id": f"{prefix}{key}", "samples": samples} for key, samples in value.items()]
+    if kinds != {dict}:
+        return []
+    if not any(map(is_usual, chain.from_iterable(value.values()))):
+        inner = [_by_id(one, f"{prefix}{key}/") for key, one in value.items()]
+        return [*chain.from_iterable(inner)] if all(inner) else []
+    first = next(iter(value.values()))
+    if any(2 * len(one.keys() & first.keys()) <= len(one) for one in value.values()):
+        return []
+    return [{"id": f"{prefix}{key}", **row} for key, row in value.items()]
 
 
 def _archived(file: BinaryIO, name: str) -> Iterator[Any]:

@@ -19,8 +19,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from outcome_rl.files.formats import NAMES, ROW, SHORT, TEXTS, THRESHOLD, TOOLS, WORDS
+from outcome_rl.files.formats import EITHER, NAMES, ROW, SHORT, THRESHOLD, TOOLS, WORDED, WORDS, snake
 from outcome_rl.files.rows import as_text, find, id_of_row, read_objects, some_names
+from outcome_rl.files.texts import (
+    choices_of,
+    is_conversation,
+    is_one,
+    is_sample,
+    is_text,
+    named_choice,
+    short,
+    text_of,
+)
 from outcome_rl.outcomes.keys import Tag, canonical_text
 from outcome_rl.outcomes.matcher import answer_text
 from outcome_rl.questions import question_id as question_id_of
@@ -118,41 +128,53 @@ class _Reader:
         self._tool = ""
         self._seen_at: dict[str, str] = {}
         self._prompts: dict[str, Any] = {}
+        self._words: dict[str, list[str]] = {}  # role -> fields of the first row whose names have its words
+        self._models: dict[str, None] = {}
+        self._graded: set[str] = set()  # fields of numbers that decide nothing by themselves
         self._short: dict[tuple[str, int], str] = {}  # id and index of a sample without an answer -> its short text
         self._numeric: list[str] = []
+        self._choices: dict[str, list[str]] = {}
 
     def add(self, read: Mapping[str, Any], where: str) -> None:
-        row = {**{name.lower(): value for name, value in read.items()}, **read}
+        row = {**{snake(name): value for name, value in read.items()}, **read}
         tool = next((name for name, (needed, _) in TOOLS.items() if all(one in read for one in needed)), "")
         self._tool, self.rows = self._tool or tool, self.rows + 1
         names = {role: self._find(role, row, tool, where) for role in NAMES}
-        if names["samples"] is None and "batch" in tool:
-            names["samples"] = "", None  # a request that failed
         if not self.has_golds:
             names["gold"] = None
+        if not tool:
+            self._find_by_words(names, row)
+        elif names["samples"] is None and "batch" in tool:
+            names["samples"] = "", None  # a request that failed
         self._check_complete(names, read, where)
+        self._used.update(f"{role}: {found[0]}" for role, found in names.items() if found and found[0] not in ("", ROW))
         if not self._numeric:
             used = {found[0] for found in names.values() if found}
             self._numeric = [name for name, one in read.items() if isinstance(one, int | float) and name not in used]
         prompt = names["prompt"][1] if names["prompt"] else None
         question_id = self._id(names["id"], prompt, row, where)
-        gold = self._gold(names["gold"], where)
+        self._models |= {str(row[name]): None for name in ("model", "model_id", "model_name") if row.get(name)}
+        gold, value = self._gold(names["gold"], where), names["gold"][1] if names["gold"] else None
+        choices = choices_of(row, value, (names["samples"] or [""])[0])
+        gold = choices[value] if choices and isinstance(value, int) else gold
         several, samples = self._samples(names["samples"], where)
         labels = self._labels(names["reward"], len(samples) if several else None, where)
         known = self.questions.get(question_id)
         if known is None:
             known = self.questions[question_id] = Question(question_id, gold, [], [], read)
             self._seen_at[question_id], self._prompts[question_id] = where, prompt
+            self._choices[question_id] = choices
         else:
             self._check_same(known, gold, prompt, where)
             self.joined += several
+        is_prediction = re.search("pred|answer", (names["samples"] or [""])[0])  # null: it has no answer
         for index, sample in enumerate(samples):
             place = f"{where}: sample {index}" if several else where
-            if sample is None:
+            if sample is None and not is_prediction:
                 self.skipped += 1
                 continue
-            answer = self._answer(sample, question_id, len(known.answers), place)
-            known.answers.append(answer)
+            answer = None if sample is None else self._answer(sample, question_id, len(known.answers), place)
+            known.answers.append(answer and named_choice(answer, choices))
             known.labels.append(labels[index] if labels is not None else self._label_of(sample, row, place))
         if not known.answers:  # all of its samples so far are null
             del self.questions[question_id]
@@ -164,9 +186,16 @@ class _Reader:
         if self._are_bare():
             found.append("most samples are bare answers and are read as such; --from-text reads them as responses")
             for (question_id, index), text in self._short.items():
-                self.questions[question_id].answers[index] = text
+                self.questions[question_id].answers[index] = named_choice(text, self._choices[question_id])
+        if self._graded:
+            names = ", ".join(sorted(self._graded))
+            found.append(f"numbers in {names} that may be no verdicts, so it decides nothing: --reward, --threshold")
+            for one in self.questions.values():
+                one.labels[:] = [None] * len(one.labels)
         if self.skipped:
             found.append(f"null samples, which are skipped: {self.skipped}")
+        if len(self._models) > 1:
+            found.append(f"samples of several models, which count as those of one: {short(', '.join(self._models))}")
         if self.joined:
             found.append(f"rows with the id of an earlier row, which count as samples of its question: {self.joined}")
         found += [f"{what}: {number}" for what, number in self._left_out.items()]
@@ -215,11 +244,37 @@ class _Reader:
             value = _called(name, row, where) if callable(name) else find(row, name, _MISSING)
             if value is _MISSING or (not given and (name in others or (role == "prompt" and value == ""))):
                 continue
-            if role != "samples" or given or _is_sample(value):
-                shown = role if callable(name) else str(name)
-                self._used[f"{role}: {shown}"] += 1
-                return shown, value
+            if role != "samples" or given or is_sample(value):
+                return role if callable(name) else str(name), value
         return (ROW, None) if given == ROW else None
+
+    def _find_by_words(self, names: dict[str, tuple[str, Any] | None], row: Mapping[str, Any]) -> None:
+        """Add the roles that have no usual name: a field whose name has their words, if the first row has one."""
+        if self.rows == 1:
+            self._words = {role: self._worded(role, row) for role in NAMES}
+        for role, fields in self._words.items():
+            if names[role] is None and len(fields) == 1 and fields[0] in row and (role != "id" or not names["prompt"]):
+                names[role] = fields[0], row[fields[0]]
+        gold, others = names["gold"] and names["gold"][0], [one for one in self._words["gold"] if one in row]
+        if names["samples"] or self.given.samples:
+            return
+        if gold not in EITHER or self.given.gold or others or names["reward"]:  # not a data set of answers
+            name = next((one for one in EITHER if one in row and (one != "text" or not gold)), None)
+            names["samples"] = (name, row[name]) if name else None
+            if name and name == gold:
+                names["gold"] = (others[0], row[others[0]]) if others else None
+
+    def _worded(self, role: str, row: Mapping[str, Any]) -> list[str]:
+        """Return the fields of a row whose names have the words of a role, and whose values can be of it."""
+        if getattr(self.given, role) or (role == "gold" and not self.has_golds):
+            return []
+        return [
+            name
+            for name, value in row.items()
+            if name not in self.given
+            and (WORDED[role].fullmatch(name) or (role == "samples" and is_conversation(value)))
+            and _FITS[role](value)
+        ]
 
     def _check_complete(self, names: Mapping[str, Any], read: Mapping[str, Any], where: str) -> None:
         """Raise one error for all fields that a row lacks."""
@@ -233,10 +288,11 @@ class _Reader:
             elif role == "samples" or (role == "id" and names["prompt"] is None):
                 lacking[role] = " or ".join(map(repr, NAMES[role][:3]))
         if lacking:
+            options = [f"--{role} {' or '.join(self._words.get(role, [])[:3]) or 'FIELD'}" for role in lacking]
             inside = any(isinstance(one, list | Mapping) for one in read.values())
             raise ValueError(
                 f"{where}: lacks {'; '.join(f'{names} (the {role})' for role, names in lacking.items())}; it has "
-                f"{some_names(read)}. Name the fields: {' '.join(f'--{role} FIELD' for role in lacking)}."
+                f"{some_names(read)}. Name the fields: {' '.join(options)}."
                 + f" In place of --id, --prompt takes prompts for ids, and --id {ROW} the rows." * ("id" in lacking)
                 + " The rows may be inside: --rows FIELD." * (self.rows == 1 and not self.given.rows and inside)
             )
@@ -256,6 +312,8 @@ class _Reader:
         name, value = found or ("", None)
         if isinstance(value, list) and len(set(map(str, value))) == 1:
             value = value[0]
+        if isinstance(value, str) and not value.strip():
+            return None
         if isinstance(value, list | Mapping):
             self._left_out["gold answers that are lists or objects, which are left out"] += 1
             return None
@@ -264,14 +322,16 @@ class _Reader:
     def _samples(self, found: tuple[str, Any] | None, where: str) -> tuple[bool, Sequence[Any]]:
         """Return whether a row has a list of samples, and the samples."""
         name, value = found or ("", None)
-        if isinstance(value, Mapping) and not _is_text(value):
+        if isinstance(value, Mapping) and not is_text(value):
             value = list(value.values())
-        if not isinstance(value, list) or _is_one(value):
+        if not isinstance(value, list) or is_one(value):
             return False, [value]
         if not value:
             raise ValueError(f"{where}: field {name!r} must be a list of at least one sample; got []")
-        if all(isinstance(one, list) and not _is_one(one) for one in value):  # samples of each request or attempt
-            return True, [sample for one in value for sample in one]
+        if all(isinstance(one, list) and not is_one(one) for one in value):  # samples of each request or attempt
+            value = [sample for one in value for sample in one]
+            if all(isinstance(one, list) and not is_one(one) for one in value):  # log-likelihoods of choices
+                return False, [""]
         return True, value
 
     def _labels(self, found: tuple[str, Any] | None, count: int | None, where: str) -> list[bool | None] | None:
@@ -285,7 +345,7 @@ class _Reader:
             return [self._label(one, name, f"{where}: {name}[{index}]") for index, one in enumerate(value)]
         if self.given.reward or isinstance(value, list):
             raise ValueError(
-                f"{where}: field {name!r} must be a list of {count} labels, one per sample; got {_short(value)}. "
+                f"{where}: field {name!r} must be a list of {count} labels, one per sample; got {short(value)}. "
                 "Leave it out, or put it into the samples"
             )
         return [self._label(value, name, where)] if count == 1 else None  # one number for several samples
@@ -294,6 +354,7 @@ class _Reader:
         """Return the label in a sample; a field that was named must be in every sample or row, but may be null."""
         found = self._find("reward", sample, "", where) if isinstance(sample, Mapping) else None
         if found is not None:
+            self._used[f"reward: {found[0]}"] += 1
             return self._label(found[1], found[0], where)
         if self.given.reward:
             has = some_names({**row, **sample} if isinstance(sample, Mapping) else row)
@@ -317,16 +378,19 @@ class _Reader:
                 self._left_out[f"values of {name!r} that are no labels, which are left out"] += 1
                 return None
             raise ValueError(
-                f"{where}: field {name!r} must be a number, true, false or null; got {_short(value)}. Correct it, or "
+                f"{where}: field {name!r} must be a number, true, false or null; got {short(value)}. Correct it, or "
                 "name another field: --reward FIELD"
             )
+        worded = name not in NAMES["reward"] and WORDED["reward"].fullmatch(name)
+        if not self.given.reward and (value > 1 or (worded and value not in (0, 1))):
+            self._graded.add(name)
         return bool(value > self.threshold)
 
     def _answer(self, sample: Any, question_id: str, index: int, where: str) -> str | None:
         if isinstance(sample, Mapping) and "answer" in sample and not self.from_text:
             value = sample["answer"]
             return None if value is None else as_text(value, "answer", "answer of a sample", where)
-        text = _text(sample, where)
+        text = text_of(sample, where)
         answer = self.extract(text)
         if answer is None and not self.from_text and text.strip() and len(text) <= SHORT:
             self._short[question_id, index] = text.strip()
@@ -337,8 +401,8 @@ class _Reader:
         id_, first = known.question_id, self._seen_at[known.question_id]
         if known.gold != gold:
             raise ValueError(
-                f"{where}: the gold answer of id {id_[:SHORT]!r} must be {_short(known.gold)}, as in {first}; got "
-                f"{_short(gold)}. Give different questions different ids: --id FIELD, or --id {ROW} for one a row"
+                f"{where}: the gold answer of id {id_[:SHORT]!r} must be {short(known.gold)}, as in {first}; got "
+                f"{short(gold)}. Give different questions different ids: --id FIELD, or --id {ROW} for one a row"
             )
         if prompt is not None and self._prompts[id_] is not None and prompt != self._prompts[id_]:
             raise ValueError(
@@ -348,7 +412,15 @@ class _Reader:
 
 
 _MISSING = object()
-_NO_TEXT = ("reasoning", "thinking", "redacted_thinking", "tool_use", "function_call")  # types of parts of a response
+
+_FITS: dict[str, Callable[[Any], bool]] = {
+    "id": lambda value: isinstance(value, str | int),
+    "prompt": lambda value: isinstance(value, str | list),
+    "gold": lambda value: isinstance(value, str | int | float) and not isinstance(value, bool),
+    "samples": lambda value: value is not None and type(value) is not bool,
+    "reward": lambda value: isinstance(value, int | float | list) or str(value).strip().lower() in WORDS,
+}
+"""Role -> whether a value can be of it, for fields that are found by the words of their names."""
 
 
 def _called(gold_of: Callable[[Mapping[str, Any]], Any], row: Mapping[str, Any], where: str) -> Any:
@@ -356,53 +428,6 @@ def _called(gold_of: Callable[[Mapping[str, Any]], Any], row: Mapping[str, Any],
         return gold_of(row)
     except (AttributeError, IndexError, KeyError, TypeError) as error:
         raise ValueError(f"{where}: no gold answer where its tool has it ({error!r}). Name it: --gold FIELD") from error
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= SHORT else f"{text[:SHORT]}..."
-
-
-def _is_sample(value: Any) -> bool:
-    """Return whether a value is a list of samples, a struct of numbered ones, or one sample; a number is a count."""
-    if isinstance(value, Mapping) and value and not _is_text(value):
-        numbered = all(re.fullmatch(r"[\d.]+", str(name)) for name in value)
-        return all(
-            isinstance(one, list) or _is_text(one) or (numbered and isinstance(one, str)) for one in value.values()
-        )
-    return value is None or _is_text(value) or isinstance(value, str | list)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, Mapping) and ("answer" in value or any(name in value for name in TEXTS))
-
-
-def _is_one(value: Sequence[Any]) -> bool:
-    """Return whether a list is one sample: a conversation, or the parts of a response."""
-    return bool(value) and all(isinstance(one, Mapping) and ("role" in one or "type" in one) for one in value)
-
-
-def _text(sample: Any, where: str) -> str:
-    """Return the text of a sample: itself, its text field, what the assistant said last, or all of its parts."""
-    if isinstance(sample, str | int | float) and not isinstance(sample, bool):
-        return str(sample)
-    if isinstance(sample, list) and sample and all("role" in one for one in sample if isinstance(one, Mapping)):
-        said = [one for one in sample if not isinstance(one, Mapping) or one["role"] == "assistant"] or sample
-        return _text(said[-1], where)
-    if isinstance(sample, list) and all(isinstance(one, Mapping) for one in sample):
-        return "".join(_text(one, where) for one in sample if one.get("type") not in _NO_TEXT and _is_text(one))
-    if not isinstance(sample, Mapping):
-        raise ValueError(
-            f"{where}: expected text, messages, or an object with {TEXTS[0]!r} or 'answer'; got "
-            f"{type(sample).__name__}. Write the response as text"
-        )
-    name = next((one for one in TEXTS if one in sample), None)
-    if name is None:
-        raise ValueError(
-            f"{where}: lacks {' or '.join(map(repr, TEXTS[:4]))} (the text); it has {some_names(sample)}. Name it by a "
-            "dot, --samples FIELD.TEXT, or give an 'answer'"
-        )
-    return "" if sample[name] is None else _text(sample[name], where)
 
 
 def _number(value: Any) -> Any:

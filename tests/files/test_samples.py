@@ -165,9 +165,9 @@ def test_where_most_samples_have_no_answer_what_needs_answers_is_left_out(
 
 
 def test_one_message_names_all_that_is_missing(tmp_path: Path) -> None:
-    row = {"accuracy": 1.0, "number_id": "e0", "final_solution": "so 1", "truth_of_it": "1"}
+    row = {"accuracy": 1.0, "number_id": "e0", "final_solution": "so 1", "raw_text": "1", "of_truth": "1"}
     row |= {f"more {i}": "x" * 9999 for i in range(99)}
-    with pytest.raises(ValueError, match="--id FIELD --samples FIELD") as caught:
+    with pytest.raises(ValueError, match="--id FIELD --samples final_solution or raw_text") as caught:
         read_sample_file(write(tmp_path / "rows.jsonl", [row]))
     assert "--prompt" in str(caught.value)
     assert "@row" in str(caught.value)
@@ -200,7 +200,7 @@ def test_remarks_name_what_may_make_several_samples_of_one(tmp_path: Path) -> No
 
 
 def test_many_warnings_of_one_kind_are_folded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    golds = [{"id": f"q{i}", "gold": "", "response": r"\boxed{1}"} for i in range(20)] + [ROW]
+    golds = [{"id": f"q{i}", "gold": r"\boxed{}", "response": r"\boxed{1}"} for i in range(20)] + [ROW]
     with pytest.warns(UserWarning, match="is empty") as shown:
         main(["analyze", str(write(tmp_path / "rows.jsonl", golds))])
     assert len(shown) == 5
@@ -229,6 +229,27 @@ def test_options_of_a_question_are_no_samples(tmp_path: Path) -> None:
     row = {"question": "2 + 2?", "choices": ["3", "4"], "answer": "B", "response": "The answer is B."}
     (question,) = read_sample_file(write(tmp_path / "rows.jsonl", [row]), from_text=True, extract=str).questions
     assert question.answers == ["The answer is B."]
+
+
+def test_a_letter_is_the_choice_that_it_names_where_the_gold_is_a_choice(tmp_path: Path) -> None:
+    rows = [
+        {
+            "question": f"{gold} {text}",
+            "choices": ["3", "40%", "5"],
+            "answer": gold,
+            "response": f"The answer is {text}.",
+        }
+        for gold in ("40%", 1)
+        for text in ("(B)", "C", r"\boxed{0.4}", "D")
+    ]
+    assert analyze_file(write(tmp_path / "rows.jsonl", rows)).report["pass_at_k"] == {"1": 0.5}
+
+
+def test_models_are_told_and_nulls_of_predictions_are_no_answers(tmp_path: Path) -> None:
+    rows = [{"id": 1, "gold": "4", "pred": value, "model": name} for name, value in (("a", 4), ("b", None))]
+    path = write(tmp_path / "rows.jsonl", rows)
+    assert "several models" in read_sample_file(path).remarks[1]
+    assert analyze_file(path).report["pass_at_k"]["1"] == 0.5
 
 
 def test_csv_and_its_cells(tmp_path: Path) -> None:
@@ -270,8 +291,8 @@ def test_rows_inside_one_object(tmp_path: Path) -> None:
 
 
 def test_fields_of_any_name(tmp_path: Path) -> None:
-    path = write(tmp_path / "rows.jsonl", [{"k": "a", "q": "2 + 2?", "truth": 4, "tries": [r"\boxed{4}"], "r": [0.3]}])
-    fields = Fields(id="k", samples="tries", gold="truth", reward="r")
+    path = write(tmp_path / "rows.jsonl", [{"k": "a", "q": "2 + 2?", "t": 4, "tries": [r"\boxed{4}"], "r": [0.3]}])
+    fields = Fields(id="k", samples="tries", gold="t", reward="r")
     (question,) = read_sample_file(path, fields=fields).questions
     assert (question.question_id, question.gold, question.labels) == ("a", "4", [False])
     assert read_sample_file(path, fields=fields, threshold=0.2).questions[0].labels == [True]
