@@ -30,6 +30,9 @@ NAMES: dict[str, tuple[str, ...]] = {
 """Role -> usual names of its field; a dot leads into a struct or a list. A list of samples comes before one sample."""
 
 
+EXTRACTED = re.compile(r"(\w+_)?(pred|answer)s?")
+"""Names of answers that were extracted from responses: null is none, and a text beside them comes first."""
+
 EITHER = ("answer", "solution", "text")
 """Names of a sample where the row has no other one, and something else says what is correct."""
 
@@ -41,8 +44,8 @@ WORDED = {
         "id": r"((question|problem|task|example|instance|item|query|prompt)_?)?(id|idx|index|uid|uuid|number|key|name)",
         "prompt": r"(?!system)(\w+_)?(question|problem|prompt|query|instruction|input)s?(_(text|content))?",
         "gold": rf"{_TRUE}(_final)?_{_NOUN}|(gold|golden|gt|truth|ref|reference|target|expected|label)s?",
-        "samples": rf"(?!{_TRUE}_|(input|num|n|max)_)(\w+_)?(response|completion|generation|prediction|output|pred)s?"
-        rf"(_(text|content|list))?|(\w*(model|llm|gpt)\w*|generated|predicted|raw|final|assistant|student)_{_NOUN}",
+        "samples": rf"(?!{_TRUE}_|(input|num|n|max)_)(\w+_)?(response|completion|generation|prediction|output|pred|"
+        rf"sample)s?(_(text|content|list))?|(\w*(model|llm|gpt)\w*|generated|predicted|raw|final|assistant|student)_{_NOUN}",
         "reward": r"((is|was)_)?(\w+_)?(correct|solved|passed|success|successful|resolved|right)|pass|label|status",
     }.items()
 }

@@ -16,14 +16,16 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from outcome_rl.files.formats import EITHER, NAMES, ROW, SHORT, THRESHOLD, TOOLS, WORDED, WORDS, snake
+from outcome_rl.files.formats import EITHER, EXTRACTED, NAMES, ROW, SHORT, THRESHOLD, TOOLS, WORDED, WORDS, snake
 from outcome_rl.files.rows import as_text, find, id_of_row, read_objects, some_names
 from outcome_rl.files.texts import (
     choices_of,
     is_conversation,
+    is_letter,
     is_one,
     is_sample,
     is_text,
@@ -95,7 +97,13 @@ def read_sample_file(
     """
     reader = _Reader(fields or Fields(), threshold, from_text, has_golds, extract or answer_text)
     filters: set[Any] = set()
-    for where, row in (one for path in paths for one in read_objects(path, reader.given.rows)):
+    found = chain.from_iterable(read_objects(path, reader.given.rows) for path in paths)
+    head = list(islice(found, 2))
+    usual = head[-1][1].keys() if head else ()
+    for where, row in chain(head, found):
+        if row.keys().isdisjoint(usual):  # such as a header with the prompt of a run
+            reader.note("rows whose fields are others, which are left out")
+            continue
         filters.update([row["filter"]] if "resps" in row and "filter" in row and not filters else [])
         if "resps" in row and filters and row.get("filter") not in filters:
             continue  # the same samples again, under another filter of lm-evaluation-harness
@@ -167,7 +175,7 @@ class _Reader:
         else:
             self._check_same(known, gold, prompt, where)
             self.joined += several
-        is_prediction = re.search("pred|answer", (names["samples"] or [""])[0])  # null: it has no answer
+        is_prediction = EXTRACTED.fullmatch((names["samples"] or [""])[0])
         for index, sample in enumerate(samples):
             place = f"{where}: sample {index}" if several else where
             if sample is None and not is_prediction:
@@ -178,6 +186,9 @@ class _Reader:
             known.labels.append(labels[index] if labels is not None else self._label_of(sample, row, place))
         if not known.answers:  # all of its samples so far are null
             del self.questions[question_id]
+
+    def note(self, what: str) -> None:
+        self._left_out[what] += 1
 
     def remarks(self) -> list[str]:
         """Read bare answers; return sentences on how the file was read, for the first line of a report and below it."""
@@ -198,7 +209,12 @@ class _Reader:
             found.append(f"samples of several models, which count as those of one: {short(', '.join(self._models))}")
         if self.joined:
             found.append(f"rows with the id of an earlier row, which count as samples of its question: {self.joined}")
-        found += [f"{what}: {number}" for what, number in self._left_out.items()]
+        for one in self.questions.values():
+            if one.gold and not is_letter(one.gold):
+                self._left_out["answers that are letters, where the gold answer is none"] += sum(
+                    map(is_letter, one.answers)
+                )
+        found += [f"{what}: {number}" for what, number in self._left_out.items() if number]
         labels = [label for one in self.questions.values() for label in one.labels]
         if 0 < labels.count(None) < len(labels):
             found.append(f"samples without a label: {labels.count(None)}")
@@ -253,15 +269,27 @@ class _Reader:
         if self.rows == 1:
             self._words = {role: self._worded(role, row) for role in NAMES}
         for role, fields in self._words.items():
+            if len(fields) > 1 and role == "samples":
+                fields = [name for name in fields if not EXTRACTED.fullmatch(name)]
+            elif len(fields) > 1 and role == "reward" and names["samples"]:
+                fields = [name for name in fields if _size(row.get(name)) == _size(names["samples"][1])]
             if names[role] is None and len(fields) == 1 and fields[0] in row and (role != "id" or not names["prompt"]):
                 names[role] = fields[0], row[fields[0]]
+        if names["samples"] is None and not self.given.samples:
+            self._take_either(names, row)
+            if names["gold"] is names["samples"] is None and names["reward"]:
+                names["samples"] = "", ""  # labels alone
+
+    def _take_either(self, names: dict[str, tuple[str, Any] | None], row: Mapping[str, Any]) -> None:
+        """Take an answer for the sample where the gold or a verdict is elsewhere, and no other text is as long."""
         gold, others = names["gold"] and names["gold"][0], [one for one in self._words["gold"] if one in row]
-        if names["samples"] or self.given.samples:
-            return
-        if gold not in EITHER or self.given.gold or others or names["reward"]:  # not a data set of answers
-            name = next((one for one in EITHER if one in row and (one != "text" or not gold)), None)
-            names["samples"] = (name, row[name]) if name else None
-            if name and name == gold:
+        if self._words["samples"] or not (gold not in EITHER or self.given.gold or others or names["reward"]):
+            return  # other fields may be meant, or a data set is read
+        name = next((one for one in EITHER if one in row and (one != "text" or not gold)), "")
+        rest = (str(value) for other, value in row.items() if other != name and not WORDED["prompt"].fullmatch(other))
+        if name and max(map(len, rest), default=0) <= len(str(row[name])):
+            names["samples"] = name, row[name]
+            if name == gold:
                 names["gold"] = (others[0], row[others[0]]) if others else None
 
     def _worded(self, role: str, row: Mapping[str, Any]) -> list[str]:
@@ -315,7 +343,7 @@ class _Reader:
         if isinstance(value, str) and not value.strip():
             return None
         if isinstance(value, list | Mapping):
-            self._left_out["gold answers that are lists or objects, which are left out"] += 1
+            self.note("gold answers that are lists or objects, which are left out")
             return None
         return None if value is None else str(value) if isinstance(value, bool) else as_text(value, name, "gold", where)
 
@@ -366,7 +394,7 @@ class _Reader:
     def _label(self, value: Any, name: str, where: str) -> bool | None:
         if isinstance(value, list) and value and all(isinstance(one, int | float) for one in value):
             if len(value) > 1 and not self.given.reward:  # of tokens, or of several functions
-                self._left_out[f"lists of numbers in {name!r}, which are no labels (--reward adds them up)"] += 1
+                self.note(f"lists of numbers in {name!r}, which are no labels (--reward adds them up)")
                 return None
             value = sum(value) if len(value) > 1 else value[0]
         if isinstance(value, str):  # a cell of a CSV file, or a word
@@ -375,7 +403,7 @@ class _Reader:
             return value
         if not isinstance(value, int | float) or value != value:
             if not self.given.reward:
-                self._left_out[f"values of {name!r} that are no labels, which are left out"] += 1
+                self.note(f"values of {name!r} that are no labels, which are left out")
                 return None
             raise ValueError(
                 f"{where}: field {name!r} must be a number, true, false or null; got {short(value)}. Correct it, or "
@@ -417,7 +445,7 @@ _FITS: dict[str, Callable[[Any], bool]] = {
     "id": lambda value: isinstance(value, str | int),
     "prompt": lambda value: isinstance(value, str | list),
     "gold": lambda value: isinstance(value, str | int | float) and not isinstance(value, bool),
-    "samples": lambda value: value is not None and type(value) is not bool,
+    "samples": lambda value: type(value) in (int, float) or (value is not None and is_sample(value)),
     "reward": lambda value: isinstance(value, int | float | list) or str(value).strip().lower() in WORDS,
 }
 """Role -> whether a value can be of it, for fields that are found by the words of their names."""
@@ -428,6 +456,10 @@ def _called(gold_of: Callable[[Mapping[str, Any]], Any], row: Mapping[str, Any],
         return gold_of(row)
     except (AttributeError, IndexError, KeyError, TypeError) as error:
         raise ValueError(f"{where}: no gold answer where its tool has it ({error!r}). Name it: --gold FIELD") from error
+
+
+def _size(value: Any) -> int:
+    return len(value) if isinstance(value, list) else 1
 
 
 def _number(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What stands for a sample in a row: text, messages, objects with a text, and the choices of a question."""
+"""Samples in a row: text, messages, objects with a text; and the choices of a question."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -77,6 +77,10 @@ def choices_of(row: Mapping[str, Any], gold: Any, samples: str) -> list[str]:
     if not isinstance(found, list) or not all(isinstance(one, str) and not _LETTER.fullmatch(one) for one in found):
         return []
     return found if gold in found or (type(gold) is int and 0 <= gold < len(found)) else []
+
+
+def is_letter(text: str | None) -> bool:
+    return _LETTER.fullmatch(text or "") is not None
 
 
 def named_choice(text: str, choices: list[str]) -> str:

@@ -245,6 +245,12 @@ def test_a_letter_is_the_choice_that_it_names_where_the_gold_is_a_choice(tmp_pat
     assert analyze_file(write(tmp_path / "rows.jsonl", rows)).report["pass_at_k"] == {"1": 0.5}
 
 
+def test_headers_are_left_out_and_labels_alone_count(tmp_path: Path) -> None:
+    rows = [{"settings": 1}, *({"task_id": i, "is_solved": i < 3, "seconds": 2} for i in range(4))]
+    report = analyze_file(write(tmp_path / "rows.jsonl", rows)).report
+    assert (report["pass_at_k"], report["remarks"][1][-3:]) == ({"1": 0.75}, ": 1")
+
+
 def test_models_are_told_and_nulls_of_predictions_are_no_answers(tmp_path: Path) -> None:
     rows = [{"id": 1, "gold": "4", "pred": value, "model": name} for name, value in (("a", 4), ("b", None))]
     path = write(tmp_path / "rows.jsonl", rows)
