@@ -60,38 +60,46 @@ def choose_device(device: str) -> torch.device:
     return torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")
 
 
-def check(model_device: str, train_batch_size: int) -> torch.device:
-    """Return the device of this process; refuse one that is not here, and what does not work in several processes.
+def own_device(model_device: str) -> torch.device:
+    """Return the device of this process.
 
     Raises:
-        ValueError: see `choose_device`; or questions that the processes cannot divide equally, or fewer GPUs than
-            processes.
+        ValueError: see `choose_device`; or there are fewer GPUs than processes.
     """
-    device, processes = choose_device(model_device), world_size()
-    if processes == 1:
+    device = choose_device(model_device)
+    if world_size() == 1 or device.type == "cpu":
         return device
-    if train_batch_size % processes:
-        raise ValueError(
-            f"data.train_batch_size={train_batch_size} questions must be divisible by the number of "
-            f"processes, {processes}, so that each samples equally many; change one of the two"
-        )
-    if device.type == "cuda" and _local_rank() >= torch.cuda.device_count():
+    if _local_rank() >= torch.cuda.device_count():
         raise ValueError(
             f"process {_local_rank() + 1} of this machine has no GPU: PyTorch sees {torch.cuda.device_count()}. Start "
             "one process per GPU (--nproc-per-node), or set model.device=cpu"
         )
-    return device if device.type == "cpu" else torch.device("cuda", _local_rank())
+    return torch.device("cuda", _local_rank())
+
+
+def check_batch(questions: int) -> None:
+    """Check that the processes can divide the questions of a step equally.
+
+    Raises:
+        ValueError: they cannot.
+    """
+    if questions % world_size():
+        raise ValueError(
+            f"data.train_batch_size={questions} questions must be divisible by the number of processes, "
+            f"{world_size()}, so that each samples equally many; change one of the two"
+        )
 
 
 @contextmanager
 def process_group(model_device: str) -> Iterator[None]:
     """Join the process group of this run; where the policy is on GPUs, each process takes its own."""
+    device = own_device(model_device)
     if world_size() == 1:
         yield
         return
     backends = "cpu:gloo"
-    if choose_device(model_device).type == "cuda":
-        torch.cuda.set_device(_local_rank())
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
         backends += ",cuda:nccl"
     if not is_rank_zero():
         logging.getLogger("outcome_rl").setLevel(logging.ERROR)  # rank zero logs for all
@@ -114,6 +122,13 @@ def all_gather_object(call: Callable[[], T]) -> list[T]:
         return [call()]
     assert dist.group.WORLD is not None  # within `process_group`
     return gathered(call, dist.group.WORLD)
+
+
+def everywhere(call: Callable[[], T]) -> T:
+    """Call a function in every process and return the result of this one; an exception in one is raised in all."""
+    own: list[T] = []
+    all_gather_object(lambda: own.append(call()))
+    return own[0]
 
 
 def on_rank_zero(call: Callable[[], T]) -> T:
@@ -150,13 +165,15 @@ def all_reduce_gradients(parameters: Sequence[nn.Parameter]) -> None:
     all_reduce_sum_(*(parameter.grad for parameter in parameters if parameter.grad is not None))
 
 
-def check_same(facts: Mapping[str, object]) -> None:
+def check_same(facts: Callable[[], Mapping[str, object]]) -> None:
     """Compare what this process is about to do with all others.
 
     Raises:
         ValueError: it differs; the message names each difference and the ranks.
     """
-    every = all_gather_object(lambda: dict(facts))
+    if world_size() == 1:
+        return
+    every = all_gather_object(facts)
     differences = [
         f"{name}: " + ", ".join(f"{one.get(name)!r} on rank {rank}" for rank, one in enumerate(every))
         for name in dict.fromkeys(name for one in every for name in one)

@@ -107,8 +107,7 @@ def open_parts(plan: Plan, announce: Callable[[str], None] = lambda phase: None)
     config = plan.config
     with ExitStack() as resources:  # released here if anything below raises
         resources.callback(plan.close)
-        resources.enter_context(distributed.process_group(config.model.device))
-        distributed.check_same(plan.facts)
+        distributed.check_same(lambda: plan.facts)
         holds_rows = distributed.on_rank_zero(lambda: _claim(plan, resources))
 
         announce(f"loading the model {config.model.path}")
@@ -173,6 +172,13 @@ def _load_policy(plan: Plan) -> Policy:
     policy = Policy.load(replace(model, device="cpu") if shards else model, plan.tokenizer)
     plan.engine.check_policy(policy)
     policy.probe = None  # from here on the weights change
+    distributed.check_same(
+        lambda: {
+            "initial weights": policy.digest(),
+            "model": digest(policy.model.config.to_dict()),
+            "end tokens": policy.end_token_ids,
+        }
+    )
     distributed.broadcast_parameters(policy.model)
     return policy
 

@@ -5,7 +5,6 @@ settings -> model's shape and tokenizer -> problems, prompts, order, length -> c
 
 import hashlib
 import json
-import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,6 +14,7 @@ from typing import Any
 import torch
 
 from outcome_rl.causal_lm import check_token_ids
+from outcome_rl.environment import package_versions
 from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.exploration.older import reads
 from outcome_rl.grpo import distributed
@@ -63,8 +63,12 @@ class Plan:
     def facts(self) -> dict[str, Any]:
         """Everything that all processes of a run must have in common."""
         settings = {one.name: one.value for one in settings_of(self.config) if one.name != "model.device"}
-        checkpoint = None if self.checkpoint is None else self.checkpoint.name
-        own = {"training prompts": digest(self.train_set.prompts), "checkpoint": checkpoint}
+        own = {
+            "checkpoint": None if self.checkpoint is None else self.checkpoint.name,
+            "prompts": digest(self.evaluations.prompts(self.train_set)),
+            "columns of the data": digest([problem.example for problem in self.train_set.problems]),
+            "tokenizer": digest(sorted(self.tokenizer.get_vocab().items())),
+        }
         same = {name: version for name, version in versions().items() if name != "threads"}
         return settings | self.identity | own | same
 
@@ -86,7 +90,8 @@ def plan(config: TrainConfig, announce: Callable[[str], None] = lambda phase: No
         FileNotFoundError, ValueError: bad data, model or settings, or a checkpoint of another run.
     """
     data, trainer = config.data, config.trainer
-    device = distributed.check(config.model.device, data.train_batch_size)
+    device = distributed.own_device(config.model.device)
+    distributed.check_batch(data.train_batch_size)
     engine = check_engine(config.rollout)
     check_loggers(trainer.logger)
     checkpoint = latest_checkpoint(config.run_dir / CHECKPOINTS)
@@ -159,15 +164,11 @@ def _contents(train_set: ProblemSet, evaluations: EvaluationPlan) -> dict[str, s
     }
 
 
-def digest(prompts: Sequence[Sequence[int]]) -> str:
-    """Return a short digest of token ids."""
-    return hashlib.sha256(json.dumps(prompts).encode()).hexdigest()[:16]
+def digest(value: Any) -> str:
+    """Return a short digest of values of JSON, and of others by their text."""
+    return hashlib.sha256(json.dumps(value, default=repr).encode()).hexdigest()[:16]
 
 
 def versions() -> dict[str, str]:
     """Return the versions and the number of threads that the bits of a run depend on."""
-    return {
-        "Python": platform.python_version(),
-        "PyTorch": torch.__version__,
-        "threads": str(torch.get_num_threads()),
-    }
+    return package_versions() | {"threads": str(torch.get_num_threads())}

@@ -245,7 +245,8 @@ def train(config: TrainConfig) -> None:
     is_shown = "console" in config.trainer.logger and distributed.is_rank_zero()
     with (
         Display(quiet=not is_shown) as display,
-        closing(open_parts(plan(config, display.phase), display.phase)) as parts,
+        distributed.process_group(config.model.device),
+        closing(open_parts(distributed.everywhere(lambda: plan(config, display.phase)), display.phase)) as parts,
     ):
         Trainer(parts, display).run()
 

@@ -1,6 +1,9 @@
 """Runs in several processes sample, learn, count and write the same as a run in one process."""
 
 import importlib
+import json
+import os
+import shutil
 import signal
 import sys
 import weakref
@@ -35,6 +38,7 @@ from safetensors.torch import load_file
 from stopped_program import Stop
 from transformers import AutoModelForCausalLM
 
+from outcome_rl.files.jsonl import write_rows
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
@@ -49,7 +53,7 @@ from outcome_rl.grpo.run.run_lock import Interrupted
 from outcome_rl.grpo.trainer import train
 from outcome_rl.grpo.types import Problem, ProblemSet
 from outcome_rl.outcomes.matcher import OutcomeMatcher
-from outcome_rl.toy import DialectTask
+from outcome_rl.toy import DialectTask, policy_dir
 
 CONFIG = ["model.device=cpu", "actor.kl_loss_coef=0.1", "actor.optim.lr=1e-2", "actor.ppo_epochs=2", "rollout.n=2"]
 
@@ -85,7 +89,7 @@ def test_one_process_needs_no_group() -> None:
 
 def test_each_process_gets_as_many_questions(small_config: MakeConfig, tmp_path: Path) -> None:
     config = small_config(tmp_path, "model.device=cpu")
-    distributed.check("cpu", config.data.train_batch_size)  # one process may
+    distributed.check_batch(config.data.train_batch_size)  # one process may
     message = r"data\.train_batch_size=8 questions must be divisible by the number of processes, 3"
     with as_rank(1, 3), pytest.raises(ValueError, match=message):
         open_parts(plan(config))
@@ -97,7 +101,7 @@ def test_each_process_needs_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     message = r"process 2 of this machine has no GPU: PyTorch sees 1\. Start one process per GPU"
     with as_rank(1, 2, LOCAL_RANK="1"), pytest.raises(ValueError, match=message):
-        distributed.check("auto", 8)
+        distributed.own_device("auto")
 
 
 # In two processes, each of which compares with its own run as one process.
@@ -164,9 +168,10 @@ def check_calls(rank: int) -> None:
     with pytest.raises(FileNotFoundError, match="lost in 0"):
         distributed.on_rank_zero(lambda: fail(0))
 
-    distributed.check_same({"trainer.seed": 0})
+    assert distributed.everywhere(lambda: rank) == rank
+    distributed.check_same(lambda: {"trainer.seed": 0})
     with pytest.raises(ValueError, match=r"agree; trainer\.seed: 0 on rank 0, 1 on rank 1\. "):
-        distributed.check_same({"rollout.n": 4, "trainer.seed": rank})
+        distributed.check_same(lambda: {"rollout.n": 4, "trainer.seed": rank})
 
     def interrupt() -> None:
         raise Interrupted(signal.SIGTERM, "after step 3")  # cannot be made from its text
@@ -194,6 +199,30 @@ def check_evaluations(policy: Policy) -> None:
             found += [evaluated(number, size, step) for size in (36, 5, 2, 1) for step in (1, -1)]
             assert found == [found[0]] * len(found)
     assert 0 < found[0]["pass_at_k"]["1"] < 1
+
+
+@needs_gloo
+def test_processes_that_differ_are_refused_together(tmp_path: Path) -> None:
+    """In folders of their own, which may hold another model, and where a file may be missing."""
+    for rank in range(RANKS):
+        shutil.copytree(policy_dir(), tmp_path / str(rank) / "model")
+        write_rows(tmp_path / str(rank) / "train.jsonl", DialectTask().problems("train", 8))
+    other = tmp_path / "1" / "model" / "config.json"
+    other.write_text(json.dumps(json.loads(other.read_text()) | {"rms_norm_eps": 1e-2}))
+    start(train_in, (tmp_path, free_port(), "must agree; model: "), RANKS)
+    (tmp_path / "1" / "train.jsonl").unlink()
+    start(train_in, (tmp_path, free_port(), "train.jsonl does not exist"), RANKS)
+
+
+def train_in(rank: int, folder: Path, port: int, message: str) -> None:
+    os.chdir(folder / str(rank))
+    overrides = [*CONFIG, "model.path=model", "data.train_files=train.jsonl", "data.train_batch_size=8"]
+    run = [f"trainer.default_local_dir={folder}/runs", "trainer.experiment_name=run"]
+    with (
+        as_rank(rank, RANKS, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)),
+        pytest.raises((ValueError, FileNotFoundError), match=message),
+    ):
+        train(load_config("toy", [*overrides, *run]))
 
 
 def check_weights(rank: int) -> None:

@@ -27,8 +27,8 @@ def test_one_of_other_outcomes_does_not(before: str) -> None:
     [
         ("trainer.seed=1", {"trainer.seed"}),
         ("trainer.save_freq=3", {"trainer.save_freq"}),  # saving is collective
-        ("data.prompt_template=1 {problem}", {"data.prompt_template", "training prompts"}),
-        ("data.train_files=toy:train[8:24]", {"data.train_files", "training data", "training prompts"}),
+        ("data.prompt_template=1 {problem}", {"data.prompt_template", "prompts"}),
+        ("data.train_files=toy:train[8:24]", {"data.train_files", "training data", "prompts", "columns of the data"}),
         ("model.device=cpu", set()),
     ],
 )

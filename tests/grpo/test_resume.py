@@ -273,12 +273,12 @@ def test_other_versions_are_reported(
     assert caplog.messages == []
     checkpoint = latest_checkpoint(config.run_dir / "checkpoints")
     state = json.loads((checkpoint / "state.json").read_text())
-    state["made with"] |= {"PyTorch": "1.0", "threads": "64"}
+    state["made with"] |= {"torch": "1.0", "threads": "64"}
     (checkpoint / "state.json").write_text(json.dumps(state))
     seal_folder(checkpoint)
     open_parts(plan(config)).close()
     (message,) = caplog.messages
-    assert f"PyTorch 1.0 before, {torch.__version__} now; threads 64 before, 1 now" in message
+    assert f"torch 1.0 before, {torch.__version__} now; threads 64 before, 1 now" in message
     assert "may not end with the same bits" in message
 
 

@@ -1,5 +1,6 @@
 """A dry run prints settings and steps, and refuses what the run refuses."""
 
+import json
 import shutil
 from operator import itemgetter
 from pathlib import Path
@@ -75,6 +76,11 @@ def test_a_dry_run_refuses_a_model_that_cannot_be_trained(tmp_path: Path, small:
     path = f"model.path={tmp_path / 'model'}"
     lora = small(tmp_path, path, "model.lora_rank=2", "model.target_modules=[lm_head]")
     assert_refused_alike(lora, "on the lm_head")
+    file = tmp_path / "model" / "config.json"
+    shape = file.read_text()
+    file.write_text(json.dumps(json.loads(shape) | {"num_hidden_layers": 10**9}))
+    assert_refused_alike(small(tmp_path, path), "has 1000000000 layers, and its files hold")
+    file.write_text(shape)
     weights = tmp_path / "model" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
     dry = invoke("--config", "toy", "--dry-run", *small(tmp_path, path))

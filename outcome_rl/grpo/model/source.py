@@ -38,33 +38,40 @@ def load_shape(config: ModelConfig) -> Any:
     Raises:
         ValueError: it cannot be built, or files of local weights are missing or cut off.
     """
-    from safetensors import safe_open
     from transformers import AutoConfig, AutoModelForCausalLM
 
     path, trusted = model_path(config), config.trust_remote_code
     folder = Path(path)
     try:
         shape = AutoConfig.from_pretrained(path, trust_remote_code=trusted)
+        if folder.is_dir():
+            _check_files(folder, getattr(shape.get_text_config(), "num_hidden_layers", 0))
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(shape, trust_remote_code=trusted)
             if config.lora_rank:
                 source = layout_of(model.state_dict())
                 add_adapters(model, config)
                 check_layout(layout_of(merged_state_dict(model)), source, "with model.lora_rank, its checkpoints")
-        if folder.is_dir():
-            weights = [*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")]
-            if not weights:
-                raise FileNotFoundError(f"{folder} holds no weights, no *.safetensors")
-            for file in weights:
-                if file.suffix == ".safetensors":
-                    with safe_open(file, framework="pt"):  # reads the header, and compares it with the size
-                        pass
     except ModuleNotFoundError:  # the command says what to install
         raise
     except Exception as error:  # each library that a config.json may ask for raises its own
         reason = str(error).partition("Model type should be one of")[0]  # a list of 200 names follows
         raise ValueError(f"model.path={config.path!r} cannot be trained: {reason}") from error
     return shape
+
+
+def _check_files(folder: Path, layers: int) -> None:
+    """Check that a folder holds weights, in whole files, and at least a tensor for each of so many layers."""
+    from safetensors import safe_open
+
+    if not [*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")]:
+        raise FileNotFoundError(f"{folder} holds no weights, no *.safetensors")
+    tensors = 0
+    for path in folder.glob("*.safetensors"):
+        with safe_open(path, framework="pt") as file:  # reads the header, and compares it with the size
+            tensors += len(file.keys())
+    if 0 < tensors < layers:  # building them would take for ever
+        raise ValueError(f"its config.json has {layers} layers, and its files hold {tensors} tensors")
 
 
 def check_context(shape: Any, longest_prompt: int, max_response_length: int) -> None:
