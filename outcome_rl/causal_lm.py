@@ -142,9 +142,15 @@ def _factor(hidden: Tensor, received: Tensor) -> float | None:
 
 
 def end_token_ids(model: Any, tokenizer: Any) -> list[int]:
-    """Return all tokens that end a response: the model's generation settings', and the tokenizer's."""
+    """Return all tokens that end a response: the model's generation settings', and the tokenizer's.
+
+    Raises:
+        ValueError: they are no token ids.
+    """
     end = model.generation_config.eos_token_id
     ends = end if isinstance(end, list | tuple) else [] if end is None else [end]
+    if any(type(one) is not int for one in ends):
+        raise ValueError(f"eos_token_id of generation_config.json must be a token id, or a list of them; got {end!r}")
     return sorted({*ends, tokenizer.eos_token_id} - {None})
 
 

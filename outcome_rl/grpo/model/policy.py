@@ -20,7 +20,7 @@ from outcome_rl.grpo.model.lora import add_adapters, load_adapters, merged_state
 from outcome_rl.grpo.model.packed_attention import NAME as PACKED
 from outcome_rl.grpo.model.packed_attention import attention_obstacle, can_use_flash_attention, caps_scores, install
 from outcome_rl.grpo.model.packing import Layout, PackedBatch, PackingPlan, pack, take_rows, to_device
-from outcome_rl.grpo.model.source import load_tokenizer, load_whole, make_savable, model_path
+from outcome_rl.grpo.model.source import load_tokenizer, load_whole, make_savable, model_path, read_shape
 from outcome_rl.grpo.model.weight_layout import (
     WeightLayout,
     check_layout,
@@ -91,6 +91,7 @@ class Policy:
         device = choose_device(config.device)
         dtype = with_dtype(config).dtype
         try:
+            read_shape(config)
             model, unknown = load_whole(
                 AutoModelForCausalLM,
                 path,

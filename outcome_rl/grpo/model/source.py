@@ -38,16 +38,12 @@ def load_shape(config: ModelConfig) -> Any:
     Raises:
         ValueError: it cannot be built, or files of local weights are missing or cut off.
     """
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
 
-    path, trusted = model_path(config), config.trust_remote_code
-    folder = Path(path)
     try:
-        shape = AutoConfig.from_pretrained(path, trust_remote_code=trusted)
-        if folder.is_dir():
-            _check_files(folder, getattr(shape.get_text_config(), "num_hidden_layers", 0))
+        shape = read_shape(config)
         with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(shape, trust_remote_code=trusted)
+            model = AutoModelForCausalLM.from_config(shape, trust_remote_code=config.trust_remote_code)
             if config.lora_rank:
                 source = layout_of(model.state_dict())
                 add_adapters(model, config)
@@ -60,18 +56,31 @@ def load_shape(config: ModelConfig) -> Any:
     return shape
 
 
-def _check_files(folder: Path, layers: int) -> None:
-    """Check that a folder holds weights, in whole files, and at least a tensor for each of so many layers."""
-    from safetensors import safe_open
+def read_shape(config: ModelConfig) -> Any:
+    """Read the configuration of a model, and check that its folder holds weights for all of its layers.
 
+    Raises:
+        OSError, ValueError: it does not, or a file is cut off.
+    """
+    from safetensors import SafetensorError, safe_open
+    from transformers import AutoConfig
+
+    shape = AutoConfig.from_pretrained(model_path(config), trust_remote_code=config.trust_remote_code)
+    folder, layers = Path(model_path(config)), getattr(shape.get_text_config(), "num_hidden_layers", 0)
+    if not folder.is_dir():
+        return shape
     if not [*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")]:
         raise FileNotFoundError(f"{folder} holds no weights, no *.safetensors")
     tensors = 0
     for path in folder.glob("*.safetensors"):
-        with safe_open(path, framework="pt") as file:  # reads the header, and compares it with the size
-            tensors += len(file.keys())
+        try:
+            with safe_open(path, framework="pt") as file:  # reads the header, and compares it with the size
+                tensors += len(file.keys())
+        except SafetensorError as error:
+            raise ValueError(f"{path} is damaged: {error}") from error
     if 0 < tensors < layers:  # building them would take for ever
         raise ValueError(f"its config.json has {layers} layers, and its files hold {tensors} tensors")
+    return shape
 
 
 def check_context(shape: Any, longest_prompt: int, max_response_length: int) -> None:

@@ -168,6 +168,13 @@ def test_generation_settings_that_cannot_be_saved_are_refused_at_once(with_gener
         Policy.load(ModelConfig(path=str(path), device="cpu", dtype="float32"))
 
 
+@pytest.mark.parametrize("ends", ["x", [[1]], [1.0]])
+def test_end_tokens_that_are_no_ids_are_refused(ends: object, with_generation: Callable[..., Path]) -> None:
+    policy = Policy.load(ModelConfig(path=str(with_generation(eos_token_id=ends)), device="cpu", dtype="float32"))
+    with pytest.raises(ValueError, match=r"eos_token_id of generation_config\.json"):
+        _ = policy.end_token_ids
+
+
 def test_save_and_load_are_exact(policy: Policy, tmp_path: Path) -> None:
     with torch.no_grad():
         for parameter in policy.model.parameters():
