@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from outcome_rl.outcomes.canonical.spellings import respelled
-from outcome_rl.outcomes.canonical.units import CHANGING, Readings, readings_of, sum_of_units
+from outcome_rl.outcomes.canonical.units import Readings, readings_of, sum_of_units
 from outcome_rl.outcomes.extraction.announcements import CHANGES, LIMITS
 from outcome_rl.outcomes.guard import total
 from outcome_rl.outcomes.keys import MAX_ANSWER_CHARS, canonical_text, plain_text, real_number
@@ -21,7 +21,7 @@ MIN_DIGITS = 3
 """Significant digits that a decimal gold answer needs to be one that was rounded: 0.46 is not 0.5."""
 
 QUALIFIER = re.compile(
-    rf"\b(?:{CHANGING}|if|unless|except|without|least|most|more|less|fewer|greater|higher|lower|over|under|above|below"
+    r"\b(?:if|unless|except|without|least|most|more|less|fewer|greater|higher|lower|over|under|above|below"
     r"|up|between|about|approximately|almost|nearly|exactly|only|all|never|no|not|nor|neither|half|third|quarters?"
     r"|\w{3,}ths?|twice|double|triple|negative|remainder|ago|before|k|ppm|bps|basis|neg|mille|onwards?|so|and|or|prime"
     r"|wrong|false|fails?|excluding|incorrect|impossible|undefined|inclusive|exclusive|tens|zeros"

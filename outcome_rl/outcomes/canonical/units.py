@@ -38,14 +38,6 @@ UNIT_WORDS = rf"(?:(?:square|cubic|sq\.?|cu\.?) ?)?{_WORD}(?:(?: ?per ?|/)(?:{_W
 Of a letter alone, and of other words, nobody knows: `5 m` may be a product, `5 million` is a number."""
 
 
-CHANGING = (
-    r"dozens?|gross|hundreds?|thousands?|[mbtr]+illions?|lakhs?|crores?|myriads?|grand|[bm]l?n|trn|tn|pairs?|couples?"
-    r"|halves|thirds|(?:hundred|thousand|million)ths|(?:four|fif|six|seven|eigh|nin|ten)ths?|squared|cubed|factorial"
-    r"|choose|divided|multiplied|raised|mod|base|plus|minus|fold|upwards?|inverse|reciprocal|conjugate|permutations?|binary|hex|hexadecimal|octal"
-)
-"""Words behind a number that make another one of it: `5 dozen` is not 5."""
-
-
 @cache
 def _table() -> Mapping[str, tuple[_Reading, ...]]:
     """Return what each name of a unit may be."""

@@ -21,7 +21,7 @@ class Language(NamedTuple):
         closing: copulas behind a value.
         head: what stands between a link and a value.
         changes: words behind a number by which it is another one.
-        limits: such words before it.
+        limits: such words before it, in other languages than English.
     """
 
     answer: str
@@ -79,7 +79,7 @@ for _row in LANGUAGES:
     _whole = re.compile(rf"(?i){_subject}(?:{_OF}{_NOTE}{_GAP}(?:{_link}){_closed})\s*+")
     _row_of = Announcement(_whole, re.compile(f"(?i){_subject}"))
     ANNOUNCEMENTS |= {re.split(r".\?|[(\[\\]", word)[0]: _row_of for word in re.split(r"\|(?![^(]*\))", _row.answer)}
-CHANGES, LIMITS = _words("changes"), _words("limits")  # in other languages than English
+CHANGES, LIMITS = _words("changes"), _words("limits")
 _SO = rf"{_words('so')}[\s,、:]*+"
 _RESULT = rf"(?:{_SO})?(?:(?:the|el|la|le|das|die|der|o|il|het|il) )?{_words('result')}{_GAP}"
 # `Result: 18`, `El resultado es 18`, `A: 18` at the beginning of the last line.

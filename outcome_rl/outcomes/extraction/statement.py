@@ -11,7 +11,7 @@ from itertools import pairwise
 from string import whitespace
 
 from outcome_rl.outcomes.canonical.choices import label_of_choice
-from outcome_rl.outcomes.canonical.units import CHANGING, readings_of
+from outcome_rl.outcomes.canonical.units import readings_of
 from outcome_rl.outcomes.extraction import announcements as words
 from outcome_rl.outcomes.extraction.answer import FORMULA, NAME, answer_at, sentence_ends, stripped
 from outcome_rl.outcomes.keys import Tag, canonical_text
@@ -59,19 +59,9 @@ _BEFORE = re.compile(
     r"(?i)\s*+(?:that )?(?:when|if|after|before|since|because|once|in|at|on|with|for|by|during|over|from|out of) "
     r"(?:[^,.\n]|[,.](?=[0-9])){1,100},\s(?=[^\n]{0,200}[0-9])"
 )
-# Words right behind a number that change it, compare it, deny it, or go on with it.
+# Right behind a number: what changes it, compares it, denies it, or goes on with it.
 _CHANGED = re.compile(
-    rf"(?i)[\s-]{{0,3}}(?:!(?=\S)|\^|\((?:wrong|incorrect|false|not (?:correct|right))\b"
-    rf"|(?:{CHANGING}|score|(?:half|third|quarter)s?(?= of\b)|(?:over|by|to|x)(?= ?[-−(]?[$\\]?[0-9a-z](?![a-z]))"
-    r"|times(?=\s+(?:as|more|less|the|that|[a-z]{1,20}er)\b)|(?:(?:out )?of|per) (?:the )?\$?[0-9]++|in base"
-    r"|in [0-9]{1,6}(?! ?[a-z])|unless|only if|(?:if|when|for) (?=\$|[b-z]\b)|in (?:hex[a-z]*+|binary|octal)"
-    r"|through(?= [0-9])|for every|to the (?:(?:[a-z]{1,12} )?power|[a-z]{2,9}th)|with (?:a )?(?:remainder|[0-9]++)"
-    r"|at (?:least|most)|r ?[0-9]++|below"
-    r"|(?:more|less|fewer|greater|older|younger|higher|lower) than(?! (?:an?|the|his|her|its|their|our) "
-    r"|\s(?!half|twice|double|triple)[A-Za-z]{3,20})"
-    r"|[ap]\.?m|o'clock|b\.?c|a\.?d|b?\.?c\.?e"
-    r"|(?:is|are|was|has|can|could|do|does|did)(?: not| no|n't| (?:too|wrong|incorrect|impossible)))\b(?!-)"
-    rf"|{words.CHANGES})"
+    rf"(?i)[\s-]{{0,3}}(?:!(?=\S)|\^|\((?:wrong|incorrect|false|not (?:correct|right))\b|{words.CHANGES}(?!-))"
 )
 _OR_MORE = re.compile(r"(?i)\b(?:or|and) (?:more|less|fewer|so|up|over|above|below|under|a (?:half|third|quarter))\b")
 # Words by which the number behind them is a part of something, or of a name: `multiples of 6`, `Player 1`.
