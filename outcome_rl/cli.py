@@ -43,12 +43,15 @@ def _run(argv: Sequence[str] | None) -> None:
     parser = make_parser()
     options, rest = parser.parse_known_args(argv)
     arguments = vars(options)
+    chosen = arguments.pop("command")
     # argparse takes positional arguments from one side of an option only; the others are left over.
     if "overrides" in arguments and not any(word.startswith("-") for word in rest):
         arguments["overrides"] = [*arguments["overrides"], *rest]
     elif rest:
         hint = "; settings have no dashes, as in rollout.n=16" if "overrides" in arguments else ""
-        parser.error(f"unrecognized arguments: {' '.join(rest)}{hint}")
+        near = get_close_matches(rest[0].replace("_", "-"), re.findall(r"--[\w-]+", chosen.format_usage()), n=1)
+        hint = f"; did you mean {near[0]}?" if near else hint
+        chosen.error(f"unrecognized arguments: {' '.join(rest)}{hint}")
     debug, run = arguments.pop("debug"), arguments.pop("run")
     with errors_on_one_line(debug=debug):
         run(**arguments)

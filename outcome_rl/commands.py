@@ -14,7 +14,16 @@ from typing import Any, Literal
 
 from outcome_rl.files.formats import THRESHOLD
 from outcome_rl.grpo.config.presets import preset_names
-from outcome_rl.terminal.arguments import COMMANDS, HelpFormatter, argument, at_least_one, command
+from outcome_rl.terminal.arguments import (
+    COMMANDS,
+    HelpFormatter,
+    argument,
+    at_least_one,
+    command,
+    expression,
+    finite,
+    named_path,
+)
 from outcome_rl.terminal.progress import only_our_progress, show_progress
 from outcome_rl.terminal.tables import checked_output, counted, print_result, print_table
 from outcome_rl.terminal.text import folded_warnings, printable
@@ -31,7 +40,7 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         parser = commands.add_parser(
             name, help=help, description=inspect.getdoc(run), epilog=epilog, formatter_class=HelpFormatter
         )
-        parser.set_defaults(run=run)
+        parser.set_defaults(run=run, command=parser)
         for add in arguments:
             add(parser)
 
@@ -113,8 +122,10 @@ def train(overrides: Sequence[str], config: str | None, dry_run: bool, settings_
     OVERRIDES,
     CONFIG,
     DATA,
-    argument("--out", type=Path, metavar="DIR", help="folder of the results (default: evals/MODEL)"),
-    argument("--hard", type=Path, metavar="FILE", help="write the problems that no sample solves, as training data"),
+    argument("--out", type=named_path, metavar="DIR", help="folder of the results (default: evals/MODEL)"),
+    argument(
+        "--hard", type=named_path, metavar="FILE", help="write the problems that no sample solves, as training data"
+    ),
 )
 def evaluate(
     model: str, overrides: Sequence[str], data: Sequence[str], config: str | None, out: Path | None, hard: Path | None
@@ -136,7 +147,10 @@ def evaluate(
 
     only_our_progress()
     out = out or Path("evals") / Path(model).name
-    folder, hard_file = out.absolute(), checked_output("--hard", hard)  # a user's function may change the directory
+    folder, hard_file = (
+        out.absolute(),
+        checked_output("--hard", hard, map(Path, data)),
+    )  # a user's function may change the directory
     settings = sampling_config(model, data, config, overrides)
     reports: dict[str, Report] = {}
     failed: list[dict[str, Any]] = []
@@ -166,7 +180,7 @@ def evaluate(
     "write a checkpoint as a Hugging Face folder",
     "export runs/mine models/mine",
     MODEL,
-    argument("out", type=Path, metavar="OUT", help="a folder that does not exist yet"),
+    argument("out", type=named_path, metavar="OUT", help="a folder that does not exist yet"),
     argument(
         "--dtype",
         choices=["bfloat16", "float16", "float32"],
@@ -209,9 +223,12 @@ def export(model: str, out: Path, dtype: Literal["bfloat16", "float16", "float32
     "report",
     "write one HTML page of one or more runs",
     "report runs/grpo runs/mine --out report.html",
-    argument("runs", nargs="+", type=Path, metavar="RUN_DIR", help="folder of a run"),
+    argument("runs", nargs="+", type=named_path, metavar="RUN_DIR", help="folder of a run"),
     argument(
-        "--out", type=Path, metavar="FILE", help="the page (default: RUN_DIR/report.html; of several, ./report.html)"
+        "--out",
+        type=named_path,
+        metavar="FILE",
+        help="the page (default: RUN_DIR/report.html; of several, ./report.html)",
     ),
 )
 def report(runs: Sequence[Path], out: Path | None) -> None:
@@ -228,8 +245,8 @@ def report(runs: Sequence[Path], out: Path | None) -> None:
     "compare",
     "show runs side by side: the settings that differ, pass@k, diff@k",
     "compare runs/grpo-seed* runs/mine-seed*",
-    argument("runs", nargs="+", type=Path, metavar="RUN_DIR", help="folder of a run"),
-    argument("--json", dest="json_out", type=Path, metavar="OUT", help="write the comparison; - prints it alone"),
+    argument("runs", nargs="+", type=named_path, metavar="RUN_DIR", help="folder of a run"),
+    argument("--json", dest="json_out", type=named_path, metavar="OUT", help="write the comparison; - prints it alone"),
 )
 def compare(runs: Sequence[Path], json_out: Path | None) -> None:
     """Show runs side by side, finished or not: the settings that differ, and the last and the best checkpoint.
@@ -249,7 +266,7 @@ def compare(runs: Sequence[Path], json_out: Path | None) -> None:
     argument(
         "files",
         nargs="+",
-        type=Path,
+        type=named_path,
         metavar="FILE",
         help="JSON lines or JSON (also gzipped), parquet, CSV, .eval, or a folder of these or of datasets; - is stdin",
     ),
@@ -266,6 +283,7 @@ def compare(runs: Sequence[Path], json_out: Path | None) -> None:
     argument("--rows", default="", metavar="FIELD", help="field that holds the rows, in a JSON object"),
     argument(
         "--id-part",
+        type=expression,
         default="",
         metavar="REGEX",
         help="the first group of this expression is the part of an id that names the question, as in '(.*)-'",
@@ -277,12 +295,12 @@ def compare(runs: Sequence[Path], json_out: Path | None) -> None:
         help="field of the rewards or labels of the samples: audited where there are gold answers, and otherwise "
         "correctness itself",
     ),
-    argument("--threshold", type=float, default=THRESHOLD, help="a reward above it is correct (default: %(default)s)"),
-    argument("--plot", type=Path, metavar="PNG", help="draw pass@k and diff@k, a line for each file"),
+    argument("--threshold", type=finite, default=THRESHOLD, help="a reward above it is correct (default: %(default)s)"),
+    argument("--plot", type=named_path, metavar="PNG", help="draw pass@k and diff@k, a line for each file"),
     argument(
         "--json",
         dest="json_out",
-        type=Path,
+        type=named_path,
         metavar="OUT",
         help="write the report, of several files file -> report; - prints it alone",
     ),
@@ -324,7 +342,7 @@ def analyze(
     fields = Fields(**{name: settings.pop(name) for name in Fields._fields})
     config = ExplorationConfig(**settings)
     # Absolute, because a user's function may change the working directory.
-    json_out, plot = checked_output("--json", json_out), checked_output("--plot", plot)
+    json_out, plot = checked_output("--json", json_out, files), checked_output("--plot", plot, files)
     if plot is not None and plot.suffix.lower() not in PICTURES:
         raise ValueError(f"--plot must be a file that ends in {', '.join(PICTURES)}; got {printable(plot.name)!r}")
     found = {}
@@ -387,7 +405,14 @@ def bench(
     """
     from outcome_rl.bench.loss import measure
 
-    measure(device, hidden, vocabulary, tokens, rounds)
+    try:
+        measure(device, hidden, vocabulary, tokens, rounds)
+    except RuntimeError as error:
+        if "memory" not in str(error):
+            raise
+        raise ValueError(
+            f"the memory of this machine is too small for these sizes; give smaller ones: {error}"
+        ) from error
 
 
 @command(

@@ -144,6 +144,25 @@ def test_a_report_that_could_not_be_written_is_refused_before_the_work(samples: 
     assert "--plot must be a file that ends in .png" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("analyze", "FILE", "--json", "FILE"), "is a file to read"),
+        (("analyze", ""), "empty text"),
+        (("analyze", "FILE", "--threshold", "nan"), "must be finite"),
+        (("analyze", "FILE", "--id-part", "("), "must be a regular expression"),
+        (("analyze", "FILE", "--from_text"), "did you mean --from-text?"),
+        (("eval", "toy", "rollout.val_kwarg.n=1"), "did you mean 'rollout.val_kwargs.n'?"),
+        (("export", "FILE", "out"), "holds no model"),
+    ],
+)
+def test_a_wrong_word_is_one_clear_error(words: tuple[str, ...], told: str, samples: Path) -> None:
+    before = samples.read_bytes()
+    result = invoke(*(samples if word == "FILE" else word for word in words))
+    assert (result.exit_code, samples.read_bytes()) == (2, before)
+    assert told in result.stderr.splitlines()[-1]
+
+
 def test_a_near_command_or_preset_is_suggested() -> None:
     result = invoke("analyse", "x")
     assert result.exit_code == 2

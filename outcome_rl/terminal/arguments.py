@@ -1,9 +1,12 @@
 """Commands with their arguments, for argparse."""
 
 import argparse
+import math
+import re
 import textwrap
 from collections.abc import Callable
 from operator import methodcaller
+from pathlib import Path
 from typing import Any, TypeVar
 
 Run = TypeVar("Run", bound=Callable[..., None])
@@ -24,6 +27,29 @@ def at_least_one(text: str) -> int:
     if not text.strip().isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number, at least 1; got {text!r}")
     return int(text)
+
+
+def finite(text: str) -> float:
+    """Parse a finite number."""
+    if not math.isfinite(number := float(text)):
+        raise argparse.ArgumentTypeError(f"must be finite; got {text!r}")
+    return number
+
+
+def expression(text: str) -> str:
+    """Check a regular expression."""
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"must be a regular expression; got {text!r}: {error}") from error
+    return text
+
+
+def named_path(text: str) -> Path:
+    """Parse a path; an empty one, as of a variable that is not set, is no name of the current folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("must be a path; got an empty text")
+    return Path(text)
 
 
 def argument(*names: str, **options: Any) -> Argument:

@@ -34,14 +34,16 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def checked_output(option: str, out: Path | None) -> Path | None:
-    """Return the absolute path of a file to write; refuse one that could not be written at the end."""
+def checked_output(option: str, out: Path | None, inputs: Iterable[Path]) -> Path | None:
+    """Return the absolute path of a file to write; refuse one that could not be written at the end, or is an input."""
     if out is None or out == Path("-"):
         return out
     if not out.absolute().parent.is_dir():
         raise FileNotFoundError(f"{option} {out}: the folder {out.parent} does not exist.")
     if out.is_dir():
         raise IsADirectoryError(f"{option} {out} is a folder; give a file")
+    if out.exists() and any(one.exists() and out.samefile(one) for one in inputs):
+        raise ValueError(f"{option} {out} is a file to read, and would be replaced; give another name")
     return out.absolute()
 
 

@@ -29,6 +29,8 @@ def find_model(path: str) -> tuple[str, Path | None]:
         folder = folder / "model"
     checkpoint = folder.resolve().parent
     if not _is_checkpoint(checkpoint):
+        if folder.exists() and path != "toy" and not (folder / "config.json").is_file():
+            raise ValueError(f"{path!r} holds no model: config.json is missing; give a run, a checkpoint or a model")
         return path, None
     check_checkpoint(checkpoint, "model/")
     settings = checkpoint.parents[1] / "config.yaml"

@@ -175,10 +175,13 @@ def _check_keys(settings: Mapping[str, Any], known: Mapping[str, Any], origin: s
         if key in replacements():
             faults.append(f"{key} is no setting any more; instead: {replacements()[key]}")
             continue
+        if key in sections:
+            faults.append(f"{key!r} must be a mapping of settings; got {value!r}")
+            continue
         # A right name in the wrong section is nearer than a similar name in the right one.
         leaf = key.rpartition(".")[2]
         same_leaf = [name for name in known if name.rpartition(".")[2] == leaf]
-        nearest = same_leaf or get_close_matches(key, known, n=1, cutoff=0.5)
+        nearest = get_close_matches(key, same_leaf or known, n=1, cutoff=0 if same_leaf else 0.5)
         names = ", ".join(sorted(section.name for section in fields(TrainConfig)))
         hint = f"; did you mean {nearest[0]!r}?" if nearest else f"; sections are {names}"
         faults.append(f"unknown config key {key!r}{hint}")
