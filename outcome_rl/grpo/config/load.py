@@ -176,7 +176,8 @@ def _check_keys(settings: Mapping[str, Any], known: Mapping[str, Any], origin: s
             faults.append(f"{key} is no setting any more; instead: {replacements()[key]}")
             continue
         if key in sections:
-            faults.append(f"{key!r} must be a mapping of settings; got {value!r}")
+            inside = min((name for name in known if name.startswith(f"{key}.")), key=len)
+            faults.append(f"{key!r} must be a mapping of settings such as {inside!r}; got {value!r}")
             continue
         # A right name in the wrong section is nearer than a similar name in the right one.
         leaf = key.rpartition(".")[2]
