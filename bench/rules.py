@@ -18,6 +18,7 @@ from outcome_rl import OutcomeMatcher, extract_answer, outcome_key
 from outcome_rl.files.rows import read_objects
 from outcome_rl.isolation.grader import MathVerifyPool
 from outcome_rl.outcomes.canonical.spellings import SPELLINGS
+from outcome_rl.outcomes.extraction.response import final_answer
 
 LABELLED = ("pairs", "reports")
 
@@ -41,7 +42,7 @@ def _is_integer(text: Any) -> bool:
 def labelled(folder: Path) -> list[Case]:
     """Return the labelled pairs that are neither suspect nor a matter of convention."""
     return [
-        Case(answer_in(row["pred"]), answer_in(row["gold"]), bool(row["expected"]))
+        Case(final_answer(row["pred"]), final_answer(row["gold"]), bool(row["expected"]))
         for path in sorted((folder / "pairs").glob("*.jsonl"))
         for _, row in read_objects(path)
         if "gold" in row and not row.get("suspect") and not row.get("convention")
@@ -51,12 +52,6 @@ def labelled(folder: Path) -> list[Case]:
 def reported(folder: Path) -> list[dict[str, Any]]:
     """Return the reported responses of all files; those that a report files under a class come with it."""
     return [row for path in sorted((folder / "answers").glob("*.jsonl")) for _, row in read_objects(path)]
-
-
-def answer_in(text: str) -> str:
-    """Return the answer that a text marks, or else the text."""
-    answer = extract_answer(text)
-    return text if answer is None else answer.text
 
 
 def verdicts(cases: Sequence[Case]) -> tuple[Any, Any]:
@@ -94,7 +89,7 @@ def all_cases(folder: Path) -> list[Case]:
     """Return the distinct answers of all sources; of two integers no rule changes anything."""
     public = ((path.stem, row) for path in sorted((folder / "public").glob("*.jsonl")) for _, row in read_objects(path))
     problems = (row for path in sorted((folder / "problems").glob("*.jsonl")) for _, row in read_objects(path))
-    golds = [answer_in(str(row.get("answer") or row.get("solution") or "")) for row in problems]
+    golds = [final_answer(str(row.get("answer") or row.get("solution") or "")) for row in problems]
     found = [
         *(case._replace(source="pairs") for case in labelled(folder)),
         *(case._replace(source="reports") for case in responses_of(reported(folder))),

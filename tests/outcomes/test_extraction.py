@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tables import cases
 
-from outcome_rl.outcomes.extraction.response import MAX_CHARS, extract_answer
+from outcome_rl.outcomes.extraction.response import MAX_CHARS, extract_answer, final_answer
 from outcome_rl.outcomes.extraction.view import view
 from outcome_rl.outcomes.keys import outcome_key
 
@@ -27,6 +27,11 @@ def test_rules(response: str, text: str, source: str) -> None:
 @pytest.mark.parametrize("response", cases(__file__, "no answer"))
 def test_no_answer(response: str) -> None:
     assert extract_answer(response) is None
+
+
+@pytest.mark.parametrize(("gold", "answer"), cases(__file__, "gold"))
+def test_gold(gold: str, answer: str) -> None:
+    assert final_answer(gold) == answer
 
 
 @given(st.text(alphabet="ab5{}\\,", max_size=30), st.text(alphabet="ab5{}", max_size=10))

@@ -22,7 +22,9 @@ NAME = (
     r"(?:(?:\\!|\\left)*\([^()=\n]{1,30}\))?\s*+=\s*+"
 )
 # The search for a set is fast, and then it is seen what stands around. A quotation may close behind a full stop.
-SENTENCE_END = re.compile(r"[\n.!?。！？।۔<](?:(?<=[\n。！？।۔])|(?<=[.!?])(?=[\"'”’»]{0,2}(?:\s|$))|(?<=<)[|｜])")
+SENTENCE_END = re.compile(
+    r"[\n.!?。！？।۔<](?:(?<=[\n。！？।۔])|(?<=[.!?])(?<!\\!)(?=[\"'”’»]{0,2}(?:\s|$))|(?<=<)[|｜])"
+)
 # `<|im_end|>`, `<eoa>`, `</output>`, `[END]`, `[/INST]`: no formula has such a sign.
 SPECIAL_TOKEN = re.compile(
     r"<[|｜][^<>\n]{1,40}[|｜]>|</?s>|</?[A-Za-z0][\w.-]{2,30}\s?/?>|(?<=\S)\s(?:#{3,}|-->)"

@@ -164,11 +164,9 @@ def alone(text: str) -> Outcome | None:
     elif _ALONE.fullmatch(whole):
         start = text.index(whole)
     else:
-        answer = bare(text) if "!" not in text else None  # of a gold, `20!` is a factorial
+        answer = bare(text)
         if answer is None or DIGIT.search(answer.text) is None or _SEVERAL.search(answer.text):
             return None
-        if "=" not in answer.text:  # a gold, `8 girls`, keeps its words
-            return answer
-        start = answer.start
+        start = len(text) - len(text.lstrip())
     answer = said(text, start)
     return answer and answer._replace(source="line")

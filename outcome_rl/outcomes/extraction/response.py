@@ -144,7 +144,7 @@ def _without_boxes(text: str) -> str:
 def final_answer(gold: str) -> str:
     """Return the answer in a solution that ends in one, such as GSM8K's `... #### 42`; else the text itself."""
     answer = extract_answer(gold)
-    return gold if answer is None else answer.text
+    return gold if answer is None or answer.source == "line" else answer.text
 
 
 # `</think>` of DeepSeek and Qwen, `[/THINK]` of Mistral, `<|end_of_thought|>`, the final channel of gpt-oss; and the

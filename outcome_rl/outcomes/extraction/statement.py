@@ -17,16 +17,16 @@ from outcome_rl.outcomes.extraction.answer import FORMULA, NAME, answer_at, sent
 from outcome_rl.outcomes.keys import Tag, canonical_text
 from outcome_rl.outcomes.outcome import Outcome
 
-VERB = (
+_WORD_VERB = re.compile(
     r"\b(?:is|are|equals?|es|son|est|sont|é|são|ist|sind|(?:was|were|be)(?= [$€£\\(-]{0,2}[0-9]))\b"
-    r"|[=是为多少]|等于"
 )
+_VERB_OR_SIGN = rf"{_WORD_VERB.pattern}|[=是为多少]|等于"
 _TERM = (
     r"(?:[0-9](?:[0-9,]*[0-9])?(?:\.[0-9]+|:[0-9]+(?: ?[AaPp]\.?[Mm]\b)?)?(?: [0-9]+/[0-9]+|/[0-9]+)?"
     r"|(?<= )[inkx√π](?![A-Za-z]))(?:[inkxyπ√][0-9]*(?![A-Za-z]))?(?:\^\{?[-−]?[0-9A-Za-z]+\}?|[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)?"
 )
 _TUPLE = r"[(\[][-−]?[0-9][0-9./]*(?:, ?[-−]?[0-9][0-9./]*)+[)\]]"
-QUANTITY = (
+_QUANTITY = (
     r"\$\$?[^$\n]{1,300}\$\$?(?![0-9])|\\\([^\n]{0,300}?\\\)|\\\[[^\n]{0,300}?\\\]"
     r"|-?\\[dt]?frac\{[^{}\n]{1,20}\}\{[^{}\n]{1,20}\}"
     rf"|{_TUPLE}"
@@ -35,16 +35,17 @@ QUANTITY = (
     r"(?!\s?[√π]|[(]|K\b|\\[a-z]|\s?[-+−×·*/<>≤≥]\s?[A-Za-z(√π\\$])"
 )
 _CLOSING = whitespace + ".!。"
-_WORD_VERB = re.compile(VERB.partition("|[=")[0])
-_QUANTITY_OR_VERB = re.compile(rf"{QUANTITY}|({VERB})")
+_QUANTITY_OR_VERB = re.compile(rf"{_QUANTITY}|({_VERB_OR_SIGN})")
 # Between the quantities of a list.
 _LISTED = re.compile(rf"\s*(?:[,;]\s*(?:(?:and|or)\s+)?|(?:and|or)\s+)(?:{NAME})?")
 
 _MAX_STATEMENT = 300
 # What may be a formula that no sign delimits: it has a function, a constant, a power or an order, no words in a row.
-_UNSIGNED = re.compile(r"(?=.{0,60}?(?:[√π²³^<>≤≥]|[a-z](?:_\w)?\(|\bpi\b))(?!.{0,60}?[a-z]{2} [a-z]{2})[^=\n$]{2,60}")
+_UNSIGNED = re.compile(
+    r"(?=.{0,60}?(?:[√π²³^<>≤≥\\]|[a-z](?:_\w)?\(|\bpi\b))(?!.{0,60}?[a-z]{2} [a-z]{2})[^=\n$]{2,60}"
+)
 # Words before a number by which it is not the answer: they deny, limit or change it, or give another number.
-UNSETTLED = re.compile(
+_UNSETTLED = re.compile(
     r"(?i)\b(?:(?:can)?not|all but|but|no|false|wrong|incorrect|step|(?:first|next)(?=,)|half|twice|double|triple|more"
     r"|less|than|fewer|least|most|between|(?<![0-9] )squared?|root|percent|about|nearly|almost|hardly|close to"
     r"|(?<!dd )(?<!dds )up to|under|(?:co)?prime to|raised to|modulo|digits (?:in|of))\b|n't\b"
@@ -53,7 +54,7 @@ _LIMITED = re.compile(rf"(?i){words.LIMITS}\s{{0,3}}\Z")  # in other languages t
 # Right before a value that is denied: `cannot be`, `isn't`.
 DENIED = re.compile(r"(?i)(?:n't|not)(?: also)?(?: be)?[\s:,]*+\Z")
 _PLANS = re.compile(r"(?i)\b(?:if|when|never|half|twice|double|triple)\b|n't\b")
-_VERB = re.compile(VERB + r"|\b(?:has|have|had|was|were|will|would|can|could|should|must)\b")
+_VERB = re.compile(_VERB_OR_SIGN + r"|\b(?:has|have|had|was|were|will|would|can|could|should|must)\b")
 # `After 2 hours, ...`: what stands before the clause.
 _BEFORE = re.compile(
     r"(?i)\s*+(?:that )?(?:when|if|after|before|since|because|once|in|at|on|with|for|by|during|over|from|out of) "
@@ -148,7 +149,7 @@ def said(text: str, start: int) -> Outcome | None:
     return answer_at(text, start, _balanced(text, start, end), "phrase")
 
 
-def is_formula(statement: str) -> bool:
+def _is_formula(statement: str) -> bool:
     """Whether all of a statement is mathematics, though no sign delimits it: `sqrt(5)/2`, `2 pi`, `x > 5 or x < -5`."""
     if not _UNSIGNED.fullmatch(statement):
         return False
@@ -182,7 +183,7 @@ def quantity_of(text: str, start: int, end: int) -> tuple[int, int, int] | None:
     is_part = not is_money and _PART_OF.search(before) and not _MEASURE.search(before)
     if (
         _PLANS.search(before)
-        or UNSETTLED.search(near)
+        or _UNSETTLED.search(near)
         or _LIMITED.search(near[-24:])
         or is_part
         or _FUNCTION.search(near)
@@ -220,7 +221,7 @@ def head(text: str, start: int, end: int) -> tuple[int, int] | None:
     """
     said_of = deque(_WORD_VERB.finditer(text, start, end), maxlen=1)
     whole = stripped(text, said_of[0].end() if said_of else start, end, None, _CLOSING)
-    if is_formula(text[slice(*whole)]):
+    if _is_formula(text[slice(*whole)]):
         return whole
     quantities, behind, verb = list[tuple[int, int]](), -1, start
     for found in _QUANTITY_OR_VERB.finditer(text, start, end):
