@@ -141,7 +141,7 @@ def open_parts(plan: Plan, announce: Callable[[str], None] = lambda phase: None)
 
         announce(f"starting the rollout engine {config.rollout.engine}")
         opened = plan.engine.open(policy, config.rollout, config.model, config.data.max_length)
-        engine = CheckedEngine(resources.enter_context(closing(opened)), policy.end_token_ids)
+        engine = CheckedEngine(resources.enter_context(closing(opened)), policy)
         collector = Collector(
             config.rollout,
             config.algorithm,

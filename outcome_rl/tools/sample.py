@@ -175,5 +175,5 @@ def open_sampler(config: TrainConfig, sources: Sequence[str], out: Path) -> Iter
         with closing(chosen.open(policy, rollout, loaded, config.data.max_length)) as engine:
             if recorded is None:
                 write_json(record, identity)
-            checked = CheckedEngine(engine, policy.end_token_ids)
+            checked = CheckedEngine(engine, policy)
             yield Sampler(checked, longest, config.trainer.seed, rollout.micro_batch_size), sets

@@ -188,7 +188,7 @@ def check_evaluations(policy: Policy) -> None:
     sampling = SamplingConfig(n=4)
 
     def evaluated(number: int, micro_batch_size: int, step: int) -> dict[str, Any]:
-        engine = CheckedEngine(TransformersEngine(policy, micro_batch_size), policy.end_token_ids)
+        engine = CheckedEngine(TransformersEngine(policy, micro_batch_size), policy)
         dataset = ProblemSet("some", problems[:number][::step], "", tuple(prompts[:number])[::step])
         return evaluate(engine, matcher, dataset, sampling, 12, seed=5) | {"time/evaluate_s": 0}
 

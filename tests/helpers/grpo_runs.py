@@ -116,7 +116,7 @@ def check_rollouts(policy: Policy, plain: Policy) -> None:
     """Responses of all ranks together are those of one; prompts may be fewer than ranks, or occur several times."""
     texts = ["D07 17 @ 5 # 3 =>", "D01 2 @ 5 # 3 =>", "D07 17 @ 5 # 3 =>", "D03 1 1", "D07 17 @ 5 # 3 =>"]
     ids: list[Sequence[int]] = plain.tokenizer(texts)["input_ids"]
-    sampling, engine = SamplingConfig(n=3), CheckedEngine(TransformersEngine(policy, 64), policy.end_token_ids)
+    sampling, engine = SamplingConfig(n=3), CheckedEngine(TransformersEngine(policy, 64), policy)
     for prompts in (ids, ids[:1], ids[:3]):
         together = engine.generate(prompts, sampling, 12, seed=5)
         assert together == TransformersEngine(plain, 64).generate(prompts, sampling, 12, seed=5)

@@ -7,12 +7,14 @@ name.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from numbers import Integral, Real
 from typing import Any
 
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import ModelConfig, RolloutConfig, SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.types import Prompts, Rollout
+from outcome_rl.outcomes.answer_mask import decode_completion
 from outcome_rl.outcomes.kinds import Progress
 from outcome_rl.user_functions import load_function
 
@@ -103,9 +105,8 @@ def check_engine(rollout: RolloutConfig) -> type[RolloutEngine]:
 class CheckedEngine(RolloutEngine):
     """An engine that is not trusted; several processes divide the prompts, and all of them get all responses."""
 
-    def __init__(self, engine: RolloutEngine, end_token_ids: Sequence[int]) -> None:
-        self.engine = engine
-        self.end_token_ids = end_token_ids
+    def __init__(self, engine: RolloutEngine, policy: Policy) -> None:
+        self.engine, self.policy = engine, policy
 
     def update_weights(self, policy: Policy) -> None:
         self.engine.update_weights(policy)
@@ -128,7 +129,7 @@ class CheckedEngine(RolloutEngine):
 
         def sample() -> dict[int, list[Rollout]]:
             returned = self.engine.generate(own, sampling, max_tokens, seed)
-            rollouts = checked(self.engine, returned, own, n, max_tokens, self.end_token_ids)
+            rollouts = checked(self.engine, returned, own, n, max_tokens, self.policy)
             return {position: rollouts[i * n : (i + 1) * n] for i, position in enumerate(positions)}
 
         by_position: dict[int, list[Rollout]] = {}
@@ -138,19 +139,19 @@ class CheckedEngine(RolloutEngine):
 
 
 def checked(
-    engine: RolloutEngine, rollouts: Any, prompts: Prompts, n: int, max_tokens: int, end_token_ids: Sequence[int]
+    engine: RolloutEngine, rollouts: Any, prompts: Prompts, n: int, max_tokens: int, policy: Policy
 ) -> list[Rollout]:
     """Return the rollouts, after checking that they are n responses to each prompt, in the order of the prompts.
 
-    Each has at most `max_tokens` tokens, and a shorter one ends with an end token, which occurs nowhere else. All or
-    none have a log-probability for each token. A single token may lack one, as None or NaN: some engines return
-    such late in training, for tokens of probability near 1. It is NaN in the result, which `rollout_weights` does not
-    correct and metrics count.
+    Each has at most `max_tokens` tokens of the vocabulary, and their text. A shorter one ends with an end token, which
+    occurs nowhere else. All or none have a log-probability for each token. A single token may lack one, as None or NaN:
+    some engines return such late in training, for tokens of probability near 1. It is NaN in the result, which
+    `rollout_weights` does not correct and metrics count.
 
     Raises:
         ValueError: they are something else; the message names the first rollout that is.
     """
-    name, ends = f"rollout.engine: {type(engine).__name__}", {*end_token_ids}
+    name, ends = f"rollout.engine: {type(engine).__name__}", {*policy.end_token_ids}
     number, wanted = len(rollouts) if isinstance(rollouts, Sequence) else None, len(prompts) * n
     if number != wanted:
         raise ValueError(
@@ -158,29 +159,41 @@ def checked(
             f"{f'{rollouts!r:.80}' if number is None else number}"
         )
     for index, rollout in enumerate(rollouts):
-        if obstacle := _obstacle(rollout, prompts[index // n], max_tokens, ends):
+        if obstacle := _obstacle(rollout, prompts[index // n], max_tokens, ends, policy):
             raise ValueError(f"{name}: rollout {index} {obstacle}")
         if (rollout.logps is None) != (rollouts[0].logps is None):
             raise ValueError(f"{name} must return logps for all rollouts or for none; {index} differs from 0")
     return [rollout if rollout.logps is None else _without_none(rollout, rollout.logps) for rollout in rollouts]
 
 
-def _obstacle(rollout: Any, prompt: Sequence[int], max_tokens: int, ends: set[int]) -> str | None:
+def _obstacle(rollout: Any, prompt: Sequence[int], max_tokens: int, ends: set[int], policy: Policy) -> str | None:
     """Return why this is no response to a prompt, as the end of a sentence, or None if it is."""
     if not isinstance(rollout, Rollout) or rollout.token_ids is None:
         return f"must be a Rollout with token_ids; got {rollout!r:.80}"
-    ids, shown = rollout.token_ids, ", ".join(map(str, sorted(ends)))
-    if rollout.prompt_ids is not prompt and [*rollout.prompt_ids] != [*prompt]:
+    ids, logps, shown = rollout.token_ids, rollout.logps, ", ".join(map(str, sorted(ends)))
+    if rollout.prompt_ids is not prompt and [*(rollout.prompt_ids or ())] != [*prompt]:
         return "must answer the prompt of its position, n responses to each prompt side by side; prompt_ids are others"
     if len(ids) > max_tokens:
         return f"must have at most max_tokens = {max_tokens} tokens; got {len(ids)}"
+    whole, last = all(issubclass(kind, Integral) for kind in {*map(type, ids)}), policy.head.weight.shape[0] - 1
+    if not (whole and 0 <= min(ids, default=0) <= max(ids, default=0) <= last):
+        return f"must have token_ids that are integers from 0 to {last}; got {ids!r:.80}"
     if len(ids) < max_tokens and not ends.intersection(ids[-1:]):
         return f"must end with an end token ({shown}), which is part of token_ids, or have {max_tokens} tokens"
     if not ends.isdisjoint(ids[:-1]):
         return f"goes on after an end token ({shown}), which must be its last token"
-    if rollout.logps is not None and len(rollout.logps) != len(ids):
-        return f"must have a log-probability for each token; got {len(rollout.logps)} for {len(ids)} tokens"
+    if rollout.text != (text := decode_completion(policy.tokenizer, ids)):
+        return f"must have the text of its tokens, {text!r:.80}, as Rollout.decoded makes it; got {rollout.text!r:.80}"
+    if logps is not None and len(logps) != len(ids):
+        return f"must have a log-probability for each token; got {len(logps)} for {len(ids)} tokens"
+    if logps is not None and not all(map(_is_logp, logps)):
+        return f"must have logps that are finite and at most 0, or None where one is unknown; got {logps!r:.80}"
     return None
+
+
+def _is_logp(value: Any) -> bool:
+    """Return whether a value is a log-probability, rounded, or an unknown one."""
+    return value is None or (isinstance(value, Real) and (value != value or -math.inf < float(value) < 1e-3))
 
 
 def _without_none(rollout: Rollout, logps: Sequence[float | None]) -> Rollout:

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -102,7 +103,27 @@ def test_settings_that_do_not_fit_the_engine_are_refused(
 
 
 END = 9
-ONE = Rollout([1], [5, END], "", [-1.0, -2.0])
+
+
+class Words:
+    """A tokenizer, and the policy that has it: token i is the word i, and 8 and 9 are end tokens."""
+
+    end_token_ids = (8, END)
+    head = SimpleNamespace(weight=torch.empty(END + 1, 1))
+
+    @property
+    def tokenizer(self) -> "Words":
+        return self
+
+    def decode(self, ids: Sequence[int], **_: Any) -> str:
+        return " ".join(str(one) for one in ids if one not in self.end_token_ids)
+
+
+def rollout_of(prompt: int, *ids: Any, logps: Any = None) -> Rollout:
+    return Rollout.decoded(Words(), [prompt], [*ids], logps)  # type: ignore[arg-type]
+
+
+ONE = rollout_of(1, 5, END, logps=[-1.0, -2.0])
 TWO = ONE._replace(prompt_ids=[2])
 WHOLE = [ONE, ONE, TWO, TWO]
 
@@ -120,6 +141,13 @@ def changed(**values: Any) -> list[Rollout]:
         ([ONE, ONE, TWO, None], "rollout 3 must be a Rollout"),
         (changed(token_ids=None), "rollout 2 must be a Rollout with token_ids"),
         ([ONE, TWO, ONE, TWO], "rollout 1 must answer the prompt of its position"),
+        (changed(prompt_ids=None), "rollout 2 must answer the prompt of its position"),
+        *(
+            (changed(token_ids=[one, END]), "rollout 2 .* integers from 0 to 9; got")
+            for one in (-1, 10, 5.0, None, "5")
+        ),
+        *((changed(text=text), "rollout 2 must have the text of its tokens, '5'") for text in ("", "6", None, b"5")),
+        *((changed(logps=[one, -2.0]), "rollout 2 must have logps that") for one in (0.5, math.inf, -math.inf, "-1")),
         (changed(token_ids=[5, 5, 5, 5, END], logps=None), "rollout 2 must have at most max_tokens = 4 tokens; got 5"),
         (changed(token_ids=[5, 6]), r"rollout 2 must end with an end token \(8, 9\)"),
         (changed(token_ids=[], logps=[]), "rollout 2 must end with an end token"),
@@ -137,7 +165,8 @@ def test_an_engine_is_not_trusted(returned: Any, message: str) -> None:
 
 @pytest.mark.parametrize("tokens", [[5, END], [5, 8], [END], [5, 6, 7, 5], [5, 6, 7, END]], ids=str)
 def test_an_end_token_may_be_missing_only_at_the_limit(tokens: list[int]) -> None:
-    rollouts = [one._replace(token_ids=tokens, logps=[-1.0, *[None] * (len(tokens) - 1)]) for one in WHOLE]
+    logps = [-1.0, *[None] * (len(tokens) - 1)]
+    rollouts = [rollout_of(*one.prompt_ids, *tokens, logps=logps) for one in WHOLE]
     for one in sampled_by(rollouts):
         assert one.token_ids == tokens
         assert [math.isnan(logp) for logp in one.logps or ()] == [False, *[True] * (len(tokens) - 1)]
@@ -155,7 +184,8 @@ class Returning(RolloutEngine):
 
 
 def sampled_by(returned: Any) -> list[Rollout]:
-    return CheckedEngine(Returning(returned), [8, END]).generate([[1], [2]], SamplingConfig(n=2), 4, seed=0)
+    policy: Any = Words()
+    return CheckedEngine(Returning(returned), policy).generate([[1], [2]], SamplingConfig(n=2), 4, seed=0)
 
 
 @pytest.mark.parametrize(
