@@ -6,10 +6,19 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+_loaded: dict[str, str | None] = {}  # module -> its file, of functions that were loaded by name
+
+
+def sources() -> dict[str, str]:
+    """Return a digest of each module from which a function was loaded by name."""
+    files = {name: Path(file) for name, file in _loaded.items() if file}
+    return {name: sha256(file.read_bytes()).hexdigest()[:16] for name, file in files.items() if file.is_file()}
 
 
 def name_of(function: Callable[..., Any]) -> str:
@@ -62,6 +71,7 @@ def load_function(name: str, arguments: str = "") -> Callable[..., Any]:
         *_, last = traceback.extract_tb(error.__traceback__)
         place = "" if isinstance(error, SyntaxError) else f" ({last.filename}, line {last.lineno})"  # it names its own
         raise ValueError(f"{name}: importing it raised {describe(error)}{place}; correct the module") from error
+    _loaded[found.__name__] = getattr(found, "__file__", None)
     if file is not None and Path(getattr(found, "__file__", None) or "").resolve() != file:
         raise ValueError(f"{name}: Python finds another module named {file.stem!r}; rename the file")
     try:

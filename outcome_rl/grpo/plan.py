@@ -31,6 +31,7 @@ from outcome_rl.grpo.run.open_explorer import check_counts, open_explorer
 from outcome_rl.grpo.run.tracking import check_loggers
 from outcome_rl.grpo.types import ProblemSet
 from outcome_rl.outcomes.kinds import OutcomeKind
+from outcome_rl.user_functions import sources
 from outcome_rl_kernels.settings import settings_of
 
 
@@ -70,7 +71,8 @@ class Plan:
             "tokenizer": digest(sorted(self.tokenizer.get_vocab().items())),
         }
         same = {name: version for name, version in versions().items() if name != "threads"}
-        return settings | self.identity | own | same
+        code = {f"code of {name}": source for name, source in sources().items()}
+        return settings | self.identity | own | same | code
 
     def close(self) -> None:
         """End the worker processes of the reward function and of the explorer."""

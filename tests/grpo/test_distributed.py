@@ -204,20 +204,24 @@ def check_evaluations(policy: Policy) -> None:
 @needs_gloo
 def test_processes_that_differ_are_refused_together(tmp_path: Path) -> None:
     """In folders of their own, which may hold another model, and where a file may be missing."""
-    for rank in range(RANKS):
-        shutil.copytree(policy_dir(), tmp_path / str(rank) / "model")
-        write_rows(tmp_path / str(rank) / "train.jsonl", DialectTask().problems("train", 8))
-    other = tmp_path / "1" / "model" / "config.json"
-    other.write_text(json.dumps(json.loads(other.read_text()) | {"rms_norm_eps": 1e-2}))
+    folders = [tmp_path / str(rank) for rank in range(RANKS)]
+    for folder in folders:
+        shutil.copytree(policy_dir(), folder / "model")
+        write_rows(folder / "train.jsonl", DialectTask().problems("train", 8))
+        (folder / "mine.py").write_text("def count(response, row): return 1\n")
+    model, code, data = (folders[1] / name for name in ("model/config.json", "mine.py", "train.jsonl"))
+    model.write_text(json.dumps(json.loads(model.read_text()) | {"rms_norm_eps": 1e-2}))
     start(train_in, (tmp_path, free_port(), "must agree; model: "), RANKS)
-    (tmp_path / "1" / "train.jsonl").unlink()
+    code.write_text("def count(response, row): return 2\n")
+    start(train_in, (tmp_path, free_port(), "must agree; code of mine: "), RANKS)
+    data.unlink()
     start(train_in, (tmp_path, free_port(), "train.jsonl does not exist"), RANKS)
 
 
 def train_in(rank: int, folder: Path, port: int, message: str) -> None:
     os.chdir(folder / str(rank))
-    overrides = [*CONFIG, "model.path=model", "data.train_files=train.jsonl", "data.train_batch_size=8"]
-    run = [f"trainer.default_local_dir={folder}/runs", "trainer.experiment_name=run"]
+    overrides = [*CONFIG, "model.path=model", "data.train_files=train.jsonl", "reward.function=mine.py:count"]
+    run = [f"trainer.default_local_dir={folder}/runs", "trainer.experiment_name=run", "data.train_batch_size=8"]
     with (
         as_rank(rank, RANKS, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)),
         pytest.raises((ValueError, FileNotFoundError), match=message),
