@@ -130,7 +130,7 @@ class _Reader:
         self.given, self.threshold, self.from_text, self.extract = fields, threshold, from_text, extract
         self.has_golds = has_golds
         self.questions: dict[str, Question] = {}
-        self.skipped = self.joined = self.rows = 0
+        self.skipped = self.joined = self.rows = self._long = 0
         self._left_out: Counter[str] = Counter()
         self._used: Counter[str] = Counter()  # role and field -> rows
         self._tool = ""
@@ -195,7 +195,7 @@ class _Reader:
         fields = ", ".join(role_and_field for role_and_field, _ in self._used.most_common())
         found = [f"read as {self._tool or 'rows of samples'} ({fields})"]
         if self._are_bare():
-            found.append("most samples are bare answers and are read as such; --from-text reads them as responses")
+            found.append("samples that are bare answers are read as such; --from-text reads them as responses")
             for (question_id, index), text in self._short.items():
                 self.questions[question_id].answers[index] = named_choice(text, self._choices[question_id])
         if self._graded:
@@ -209,11 +209,10 @@ class _Reader:
             found.append(f"samples of several models, which count as those of one: {short(', '.join(self._models))}")
         if self.joined:
             found.append(f"rows with the id of an earlier row, which count as samples of its question: {self.joined}")
-        for one in self.questions.values():
-            if one.gold and not is_letter(one.gold):
-                self._left_out["answers that are letters, where the gold answer is none"] += sum(
-                    map(is_letter, one.answers)
-                )
+        golds = [one for one in self.questions.values() if one.gold and not is_letter(one.gold[:3])]
+        letters = sum(map(is_letter, chain.from_iterable(one.answers for one in golds)))
+        if 20 * letters > sum(len(one.answers) for one in golds):
+            found.append(f"answers that are letters, where the gold answer is none: {letters}")
         found += [f"{what}: {number}" for what, number in self._left_out.items() if number]
         labels = [label for one in self.questions.values() for label in one.labels]
         if 0 < labels.count(None) < len(labels):
@@ -227,7 +226,8 @@ class _Reader:
         """Yield a remark where every sample has an id of its own, though questions seem to have several."""
         if self.rows > 1 and len(self.questions) == 1:
             yield f"all {self.rows} rows are of one question; --id FIELD, or --id {ROW}, if they are not"
-        if self.rows < 2 or any(len(one.answers) > 1 for one in self.questions.values()) or self.given.id_part:
+        several = any(len(one.answers) > 1 for one in self.questions.values())
+        if self.rows < 2 or several or self.given.id_part or self.given.id == ROW:
             return
         prompts = [repr(prompt) for prompt in self._prompts.values() if prompt is not None]
         stems = {re.sub(r"[-_./: ]?\d+$", "", question_id) for question_id in self.questions}
@@ -240,10 +240,12 @@ class _Reader:
             )
 
     def _are_bare(self) -> bool:
-        """Whether most samples have no answer as responses, and half of these or more are answers as they are."""
+        """Whether most samples have no answer as responses, or nearly all are short, and half of those or more without
+        one are answers as they are.
+        """
         samples = sum(len(one.answers) for one in self.questions.values())
         missing = sum(answer is None for one in self.questions.values() for answer in one.answers)
-        if self.from_text or 2 * missing <= samples:
+        if self.from_text or not missing or (2 * missing <= samples < 20 * self._long):
             return False
         words, golds = (Tag.WORDS, Tag.UNREAD), {canonical_text(one.gold or "") for one in self.questions.values()}
         read = map(canonical_text, self._short.values())
@@ -420,6 +422,7 @@ class _Reader:
             return None if value is None else as_text(value, "answer", "answer of a sample", where)
         text = text_of(sample, where)
         answer = self.extract(text)
+        self._long += len(text) > SHORT
         if answer is None and not self.from_text and text.strip() and len(text) <= SHORT:
             self._short[question_id, index] = text.strip()
         return answer

@@ -142,6 +142,10 @@ def test_bare_answers_are_answers_where_most_samples_are(tmp_path: Path) -> None
     assert analyze_file(tmp_path / "bare.jsonl", from_text=True).report["no_answer_rate"] > 0.5
     words = [{"id": i, "gold": gold, "output": text} for i, (gold, text) in enumerate([(" No", "No."), (" Yes", "No")])]
     assert analyze_file(write(tmp_path / "words.jsonl", words)).report["pass_at_k"] == {"1": 0.5}
+    both = [{"id": i, "gold": gold, "output": gold} for i, gold in enumerate(["7", "12", "Hunter", "8", "shortage"])]
+    assert analyze_file(write(tmp_path / "both.jsonl", both)).report["pass_at_k"] == {"1": 1}
+    letters = [row | {"output": f"The answer is {'A' if row['id'] < 3 else row['gold']}."} for row in both]
+    assert read_sample_file(write(tmp_path / "letters.jsonl", letters)).remarks[-1].endswith("none: 3")
     named = [{"id": 1, "gold": "Paris", "answer": "Paris"}, {"id": 2, "gold": "Oslo", "answer": "Rome"}]
     report = analyze_file(write(tmp_path / "named.jsonl", named), fields=Fields(samples="answer")).report
     assert (report["pass_at_k"]["1"], report["no_answer_rate"]) == (0.5, 0)
