@@ -178,7 +178,8 @@ def _rewards(values: Any, n: int) -> Tensor:
             f"{found.shape}"
         )
     given = torch.from_numpy(found).to(values.dtype if getattr(values, "dtype", None) in FLOATS else torch.float32)
-    bounded = given.clamp(-LARGEST_REWARD, LARGEST_REWARD)
+    largest = min(LARGEST_REWARD, torch.finfo(given.dtype).max)
+    bounded = given.clamp(-largest, largest)
     return bounded.reshape(n, -1) if n else bounded.reshape(0, given.shape[1] if given.dim() == 2 else 1)
 
 

@@ -58,6 +58,13 @@ def test_rewards_without_a_meaning_are_refused(columns: dict[str, object], messa
         Explorer().score(["q"] * 2, ["a"] * 2, ["1"] * 2, **columns)
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.float16, torch.bfloat16, torch.float64])
+def test_rewards_may_have_any_dtype(dtype: torch.dtype) -> None:
+    rewards = torch.tensor([1.0, 0.0, 0.0, 1.0])
+    found, expected = (Explorer().score(["q"] * 4, ["a"] * 4, ["1"] * 4, one) for one in (rewards.to(dtype), rewards))
+    torch.testing.assert_close(found.advantages.float(), expected.advantages, rtol=1e-2, atol=0)
+
+
 # name -> reward of a right (1) or wrong (0) answer, its number among the 24 of a step, and the step
 SHAPES = {
     "0 and 1": lambda right, i, step: right,

@@ -42,7 +42,7 @@ class ChunkedLogProbFunction:
             hidden: (N, H), in any of the dtypes of `linear_logprobs`; under `torch.autocast` its dtype is used.
             weight: (V, H), cast to the dtype of `hidden` where it has another.
             bias: (V,) or None, likewise.
-            targets: (N,) int64 in [0, V).
+            targets: (N,) integers in [0, V).
             temperature: > 0, divides the logits.
             chunk_size: accepted without effect; the kernels choose their chunks.
             final_logit_softcapping: > 0, bounds the logits (Gemma); None (default) is no bound.
@@ -67,6 +67,7 @@ class ChunkedLogProbFunction:
         for name in outputs:
             check_choice("outputs", name, ("log_probs", *OUTPUTS))
         weight, bias = weight.to(hidden.dtype), None if bias is None else bias.to(hidden.dtype)
+        targets = targets.long()
         # cap(x * s) = s * (c / s) * tanh(x / (c / s)): the scale is one of the temperature and of the cap.
         cap = None if final_logit_softcapping is None else final_logit_softcapping / logit_scale
         scale = logit_scale / temperature

@@ -60,7 +60,8 @@ def test_all_outputs_are_those_of_all_logits(
 
 @pytest.mark.parametrize("outputs", [(), ("log_probs",), ("entropy",), ("log_probs", "is_top1")])
 def test_an_output_is_none_unless_asked_for(outputs: tuple[str, ...]) -> None:
-    found = ChunkedLogProbFunction.apply(*case(), 1.0, 4, None, 1.0, outputs)
+    *head, targets = case()
+    found = ChunkedLogProbFunction.apply(*head, targets.int(), 1.0, 4, None, 1.0, outputs)
     assert [value is not None for value in found] == [True, *(name in outputs for name in OUTPUTS)]
 
 
