@@ -21,7 +21,7 @@ from outcome_rl.files.samples import Fields, Question, read_sample_file
 from outcome_rl.isolation.grader import Progress
 from outcome_rl.metrics import SampleSummary, ks_up_to, majority, summarise
 from outcome_rl.outcomes.batch import Batch
-from outcome_rl.outcomes.keys import NO_ANSWER
+from outcome_rl.outcomes.keys import NO_ANSWER, Tag, canonical_text
 from outcome_rl.outcomes.kinds import OutcomeKind, Outcomes
 from outcome_rl.outcomes.matcher import OutcomeMatcher, answer_text
 
@@ -129,8 +129,10 @@ def analyze_file(
     labels = [label for question in questions for label in question.labels]
     has_labels = any(label is not None for label in labels)
     judged = not matcher.needs_gold or any(question.gold is not None for question in questions)
-    # Golds say nothing of samples without an answer: labels do, where there are some, and otherwise nothing.
-    judged = judged and (has_answers or (missing < 1 and None in labels))
+    # Free text and samples without an answer cannot be judged by golds: by labels, where there are some.
+    golds = [canonical_text(question.gold) for question in questions if question.gold]
+    free = 2 * sum(gold.startswith((Tag.WORDS, Tag.UNREAD)) for gold in golds) > len(golds)
+    judged = judged and (has_answers or (missing < 1 and None in labels and not free))
     unscored = dict(found.bad_golds) if judged else {}
     if matcher.needs_gold if judged else has_labels:
         unscored |= _lacking(questions, by_gold=judged)

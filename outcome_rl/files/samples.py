@@ -137,6 +137,7 @@ class _Reader:
         self._seen_at: dict[str, str] = {}
         self._prompts: dict[str, Any] = {}
         self._words: dict[str, list[str]] = {}  # role -> fields of the first row whose names have its words
+        self._either = ""  # the field of an answer or a solution that is the sample, in the first row
         self._models: dict[str, None] = {}
         self._graded: set[str] = set()  # fields of numbers that decide nothing by themselves
         self._short: dict[tuple[str, int], str] = {}  # id and index of a sample without an answer -> its short text
@@ -277,22 +278,27 @@ class _Reader:
                 fields = [name for name in fields if _size(row.get(name)) == _size(names["samples"][1])]
             if names[role] is None and len(fields) == 1 and fields[0] in row and (role != "id" or not names["prompt"]):
                 names[role] = fields[0], row[fields[0]]
-        if names["samples"] is None and not self.given.samples:
-            self._take_either(names, row)
-            if names["gold"] is names["samples"] is None and names["reward"]:
-                names["samples"] = "", ""  # labels alone
+        if names["samples"] or self.given.samples:
+            return
+        if self.rows == 1:
+            self._either = self._answer_in(row, names)
+        if self._either:
+            names["samples"] = self._either, row.get(self._either)
+            if names["gold"] and names["gold"][0] == self._either:
+                golds = [(one, row[one]) for one in self._words["gold"] if one in row]
+                names["gold"] = golds[0] if golds else None
+        elif names["gold"] is None and names["reward"]:
+            names["samples"] = "", ""  # labels alone
 
-    def _take_either(self, names: dict[str, tuple[str, Any] | None], row: Mapping[str, Any]) -> None:
-        """Take an answer for the sample where the gold or a verdict is elsewhere, and no other text is as long."""
-        gold, others = names["gold"] and names["gold"][0], [one for one in self._words["gold"] if one in row]
-        if self._words["samples"] or not (gold not in EITHER or self.given.gold or others or names["reward"]):
-            return  # other fields may be meant, or a data set is read
+    def _answer_in(self, row: Mapping[str, Any], names: Mapping[str, tuple[str, Any] | None]) -> str:
+        """Return the answer that is the sample: the gold or a verdict is elsewhere, and no other text is as long."""
+        gold = names["gold"] and names["gold"][0]
+        is_known = gold not in EITHER or self.given.gold or self._words["gold"] or names["reward"]
+        if self._words["samples"] or not is_known:  # other fields may be meant, or a data set is read
+            return ""
         name = next((one for one in EITHER if one in row and (one != "text" or not gold)), "")
         rest = (str(value) for other, value in row.items() if other != name and not WORDED["prompt"].fullmatch(other))
-        if name and max(map(len, rest), default=0) <= len(str(row[name])):
-            names["samples"] = name, row[name]
-            if name == gold:
-                names["gold"] = (others[0], row[others[0]]) if others else None
+        return name if name and max(map(len, rest), default=0) <= len(str(row[name])) else ""
 
     def _worded(self, role: str, row: Mapping[str, Any]) -> list[str]:
         """Return the fields of a row whose names have the words of a role, and whose values can be of it."""

@@ -163,6 +163,11 @@ def test_where_most_samples_have_no_answer_what_needs_answers_is_left_out(
     assert report["pass_at_k"] == {"1": 0.5, "2": 1.0}
     free = [row | {"gold": "Molecules scatter blue light more"} for row in free]
     assert analyze_file(write(tmp_path / "golds.jsonl", free)).report["pass_at_k"] == {"1": 0.5, "2": 1.0}
+    some = [
+        {"id": i, "gold": "It scatters more blue light", "output": text} for i, text in enumerate(["So 4.", "Air."])
+    ]
+    some += [row | {"id": row["id"] + 2, "output": "Because of scattering."} for row in some]
+    assert analyze_file(write(tmp_path / "some.jsonl", some)).report["pass_at_k"] == {}
     free = [row | {"score": [None, None]} for row in free]
     assert analyze_file(write(tmp_path / "unknown.jsonl", free)).report["pass_at_k"] == {}
     assert (report["diff_at_k"], report["majority_share"], report["majority_correct"]) == ({}, None, None)
