@@ -119,8 +119,9 @@ class _Reader:
             if len({value.key for value in values}) > 1:
                 raise NotUnderstood("a chain of different values")
             return values[-1]._replace(label=label)
-        if len(sides) > 2:
+        if len(sides) > 2 and len({self.value(side).key for side in sides[1:]}) > 1:
             raise NotUnderstood("a chain of equations")
+        sides = [sides[0], sides[-1]]
         left, right = _without_denominator(*map(self.parse, sides))
         difference = call("+", left, call("-", right))
         at = self.evaluator.values(difference)

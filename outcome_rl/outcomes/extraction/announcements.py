@@ -133,8 +133,8 @@ _SURE = (
 )
 # Of a value that is supposed, doubted, or said by others.
 SUPPOSED = (
-    r"(?i:\b(?:suppose|assume|doubt|tempting|mistake|no way|(?:some|one|you|they) (?:might|may|could)|says|claims"
-    r"|false that|(?:wrong|incorrect|naive|previous|initial) answer)\b|(?:n't|\bnot) (?:think|believe|say))"
+    r"(?i:\b(?:suppose|assume|doubt|tempting|mistake|no way|not the case|(?:some|one|you|they) (?:might|may|could)|says"
+    r"|claims|false that|(?:wrong|incorrect|naive|previous|initial) answer)\b|(?:n't|\bnot) (?:think|believe|say))"
 )
 HEAD = re.compile(
     rf"(?i)(?:(?:(?:{_SURE})(?![A-Za-z])|{_words('head')}|\\text(?:bf)?\{{|\{{|[:=~≈,]"

@@ -11,7 +11,7 @@ from itertools import pairwise
 from string import whitespace
 
 from outcome_rl.outcomes.canonical.choices import label_of_choice
-from outcome_rl.outcomes.canonical.units import readings_of
+from outcome_rl.outcomes.canonical.units import readings_of, sum_of_units
 from outcome_rl.outcomes.extraction import announcements as words
 from outcome_rl.outcomes.extraction.answer import FORMULA, NAME, answer_at, sentence_ends, stripped
 from outcome_rl.outcomes.keys import Tag, canonical_text
@@ -102,13 +102,13 @@ _QUOTED = re.compile(
         for opening, closing in ((r'\\?"(?:\\")?', r'(?:\\")?\\?"'), ("'", "'"))
     )
 )
-_VERDICT = re.compile(r"(?i)(yes|no|true|false)(?=[,;]\s|\s+[-–—]\s)")  # and an explanation
+_VERDICT = re.compile(r"(?i)\[?(yes|no|true|false)\]?(?=[,;]\s|\s+[-–—]\s)")  # and an explanation
 _BRACKETS = re.compile(r"([][(){}<>](?: ?[][(){}<>]){1,60})(?=[.\s]*+(?:\n|\Z))")  # of a task that closes them
 _FORMS = (_BRACKETS, _FORMULAS, FORMULA, _QUOTED, _VERDICT)
 # A value behind a key of JSON: a string, also one in a list or an object of one, a number, or a list.
 _KEY = re.compile(r"[\"']\s{0,9}:\s{0,9}\Z")
 _FIELD = re.compile(
-    r"(?:\[\s{0,9}(?=[\\\"'])|\{\s{0,9}\\?[\"'][^\"'\n]{1,30}\\?[\"']\s{0,9}:\s{0,9})?"
+    r"(?:\[\s{0,9}(?=[\\\"'][^,\n]{1,999}\])|\{\s{0,9}\\?[\"'][^\"'\n]{1,30}\\?[\"']\s{0,9}:\s{0,9})?"
     r"(?:(\\{0,3}[\"'])(?:\\{0,3}[\"']| ){0,9}+(.{0,999}?)\1|(\[[^\]\n]{0,999}\]|[^\s,{}\"'\\\[][^,{}\n]{0,99}?))"
     r"(?=\s{0,99}(?:[\]},;]|\n|\Z))"
 )
@@ -235,6 +235,9 @@ def head(text: str, start: int, end: int) -> tuple[int, int] | None:
             return None
         start, quantities = verb, quantities[behind:]
     if len(quantities) > 1:
+        whole = quantities[0][0], _end_of_unit(text, quantities[-1][1], end)
+        if sum_of_units(text[slice(*whole)]):
+            return whole
         quantities = _heads(text, start, quantities)
     return quantities[0] if len(quantities) == 1 else None
 
