@@ -45,8 +45,9 @@ def append_rows(path: Path) -> BinaryIO:
 
     Raises:
         OSError: as for `open_to_append`.
+        ValueError: a line is too long.
     """
     file = open_to_append(path)
     file.seek(0)
-    file.truncate(sum(len(line) for line in file if line.endswith(b"\n")))
+    file.truncate(sum(len(line) for line in bounded_lines(file, path) if line.endswith(b"\n")))
     return file

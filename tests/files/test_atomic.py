@@ -16,8 +16,6 @@ from outcome_rl.files.atomic import (
     atomic_folder,
     check_folder,
     is_missing_folder,
-    remove_folder,
-    remove_unfinished,
     seal_folder,
     write_json,
     write_text,
@@ -151,24 +149,6 @@ def test_a_folder_that_cannot_be_listed_is_not_sealed(tmp_path: Path, monkeypatc
     with pytest.raises(PermissionError):
         seal_folder(tmp_path)
     assert not (tmp_path / "MANIFEST").exists()
-
-
-def test_a_folder_is_removed_under_another_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "x").mkdir()
-    fill(tmp_path / "x", "old")
-
-    def killed(path: Path) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr("outcome_rl_kernels.whole_files.shutil.rmtree", killed)
-        with pytest.raises(KeyboardInterrupt):
-            remove_folder(tmp_path / "x")
-    assert not (tmp_path / "x").exists()
-    (tmp_path / ".unfinished-file").touch()
-    (tmp_path / "other").touch()
-    remove_unfinished(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["other"]
 
 
 # Kind of a file or folder -> how it is made, from its path and a folder elsewhere.

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from outcome_rl import Explorer, OutcomeCounts
-from outcome_rl.files.atomic import atomic_folder, remove_folder, write_json, write_text
+from outcome_rl.files.atomic import atomic_folder, write_json, write_text
 from outcome_rl.files.jsonl import append_rows, write_rows
 from outcome_rl.grpo.run.run_lock import only_run_in
 from outcome_rl.grpo.run.run_log import RunLog
@@ -195,11 +195,3 @@ def test_several_processes_may_write_one_file(tmp_path: Path) -> None:
     assert [process.wait() for process in processes] == [0, 0]
     assert (tmp_path / "x").read_text() == "x" * 5000
     assert os.listdir(tmp_path) == ["x"]
-
-
-def test_a_folder_is_removed_under_a_name_of_its_own(tmp_path: Path) -> None:
-    for number in range(2):
-        (tmp_path / "x").mkdir()
-        (tmp_path / f".unfinished-x{number or ''}").symlink_to(tmp_path)
-        remove_folder(tmp_path / "x")
-        assert not (tmp_path / "x").exists()

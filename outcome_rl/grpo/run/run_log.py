@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypedDict
 
 from outcome_rl.exploration.traces import sample_table
+from outcome_rl.files.bounds import bounded_lines
 from outcome_rl.files.jsonl import read_rows
 from outcome_rl.grpo.run.tracking import ID_FILE, Tracker
 from outcome_rl_kernels.whole_files import force, force_folder, open_to_append
@@ -79,10 +80,11 @@ class RunLog:
         ends: dict[str, int] = {}
         try:
             for stream in STREAMS:
-                file = self._files[stream] = open_to_append(run_dir / f"{stream}.jsonl")
+                path = run_dir / f"{stream}.jsonl"
+                file = self._files[stream] = open_to_append(path)
                 known = (counted or {}).get(stream, Counted(rows=0, sha256=hashlib.sha256().hexdigest()))
-                digest, end = _checked(file, known, run_dir / f"{stream}.jsonl", step)
-                lines = _evaluations_of(file, step, known["rows"]) if counted and stream == "evaluations" else []
+                digest, end = _checked(file, known, path, step)
+                lines = _evaluations_of(file, path, step, known["rows"]) if counted and stream == "evaluations" else []
                 for line in lines:
                     digest.update(line)
                 self._rows[stream], self._digests[stream] = known["rows"] + len(lines), digest
@@ -161,9 +163,9 @@ def _checked(file: BinaryIO, counted: Counted, path: Path, step: int) -> tuple[A
     """Read the rows that the checkpoint of a step counts; return their digest and their size."""
     fix = "Restore the file from a copy, or remove this checkpoint to continue from an earlier one"
     file.seek(0)
-    digest, size = hashlib.sha256(), 0
+    digest, size, lines = hashlib.sha256(), 0, bounded_lines(file, path)
     for number in range(counted["rows"]):
-        line = file.readline()
+        line = next(lines, b"")
         if not line.endswith(b"\n"):
             raise ValueError(
                 f"{path} has lost rows: the checkpoint of step {step} counts {counted['rows']}, and {number} are left. "
@@ -179,12 +181,12 @@ def _checked(file: BinaryIO, counted: Counted, path: Path, step: int) -> tuple[A
     return digest, size
 
 
-def _evaluations_of(file: BinaryIO, step: int, rows: int) -> list[bytes]:
+def _evaluations_of(file: BinaryIO, path: Path, step: int, rows: int) -> list[bytes]:
     """Return the lines after some rows that are evaluations of a step, up to one that is not, or is cut or repeated."""
     lines: list[bytes] = []
     done: set[str] = set()
     file.seek(0)
-    for number, line in enumerate(file):
+    for number, line in enumerate(bounded_lines(file, path)):
         try:
             row = json.loads(line)
             is_next = line.endswith(b"\n") and row["step"] == step and row["dataset"] not in done
