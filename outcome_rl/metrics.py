@@ -160,19 +160,11 @@ def summarise(keys: Sequence[ArrayLike], correct: Sequence[ArrayLike]) -> Sample
     Returns:
         The summary: `solved_fraction` is the share of questions with a correct sample, `distinct_per_question` the mean
         number of different answers among all samples of a question.
-
-    Raises:
-        TypeError: `keys` are not integers, or `correct` is not bool.
-        ValueError: there is no question, a question has no samples, or shapes differ.
     """
-    if len(keys) != len(correct):
-        raise ValueError(f"keys and correct must list the same questions; got {len(keys)} and {len(correct)}.")
-    if len(keys) == 0:
-        raise ValueError("keys must have at least one question; got none. There is nothing to average.")
     samples, successes, distinct, unanswered = [], [], [], 0
     class_sizes, class_samples = [], []
-    for index, (question_keys, question_correct) in enumerate(zip(keys, correct, strict=True)):
-        key_n, correct_n = _check_question(index, question_keys, question_correct)
+    for question_keys, question_correct in zip(keys, correct, strict=True):
+        key_n, correct_n = np.asarray(question_keys), np.asarray(question_correct)
         sizes = np.unique(key_n[key_n != NO_ANSWER], return_counts=True)[1]
         samples.append(len(key_n))
         successes.append(int(correct_n.sum()))
@@ -262,12 +254,7 @@ def macro_average(summaries: Sequence[Mapping[str, Any]]) -> SampleSummary:
 
     Returns:
         Means over the sets, at the k that all of them have; `n_questions` and `n_samples` are sums.
-
-    Raises:
-        ValueError: there are no summaries.
     """
-    if not summaries:
-        raise ValueError("summaries must hold at least one data set's; got none")
     average: dict[str, Any] = {}
     for figure in SampleSummary.__annotations__:
         values = [summary[figure] for summary in summaries]
@@ -279,19 +266,6 @@ def macro_average(summaries: Sequence[Mapping[str, Any]]) -> SampleSummary:
         else:
             average[figure] = fmean(values)
     return cast(SampleSummary, average)
-
-
-def _check_question(index: int, keys: ArrayLike, correct: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    key_n, correct_n = np.asarray(keys), np.asarray(correct)
-    if key_n.ndim != 1 or key_n.shape != correct_n.shape or key_n.size == 0:
-        raise ValueError(
-            f"question {index}: keys and correct must share one shape (n,) with n >= 1; got {key_n.shape} and "
-            f"{correct_n.shape}."
-        )
-    if correct_n.dtype != np.bool_:
-        raise TypeError(f"question {index}: correct must be bool; got {correct_n.dtype}. Use `rewards > 0`.")
-    key_n = _as_integers(f"question {index}: keys", key_n)
-    return key_n, correct_n
 
 
 def _check_counts(n: ArrayLike, c: ArrayLike, k: int) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:

@@ -76,12 +76,9 @@ def _tagged(row: Mapping[str, Any]) -> Any:
 
 
 def _chosen(row: Mapping[str, Any]) -> Any:
-    """Return lighteval's gold answers: `gold`, or the choices that `gold_index` names."""
-    doc = row.get("doc", row)
-    index = doc.get("gold_index")
-    if index is None or not doc.get("choices"):
-        return row.get("gold")
-    return [doc["choices"][i] for i in (index if isinstance(index, list) else [index])]
+    """Return lighteval's gold answers: the choices that `gold_index` names."""
+    index = row["doc"]["gold_index"]
+    return [row["doc"]["choices"][i] for i in (index if isinstance(index, list) else [index])]
 
 
 Name = str | Callable[[Mapping[str, Any]], Any]
@@ -96,10 +93,6 @@ TOOLS: dict[str, tuple[tuple[str, ...], dict[str, tuple[Name, ...]]]] = {
             "samples": ("model_response.text",),
             "reward": ("metric.*",),
         },
-    ),
-    "lighteval, older details": (
-        ("predictions", "full_prompt"),
-        {"prompt": ("full_prompt",), "gold": (_chosen,), "samples": ("predictions",), "reward": ("metrics.*",)},
     ),
     "an OpenAI batch": (
         ("custom_id", "response"),
