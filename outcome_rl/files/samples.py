@@ -201,7 +201,7 @@ class _Reader:
                 self.questions[question_id].answers[index] = named_choice(text, self._choices[question_id])
         if self._graded:
             names = ", ".join(sorted(self._graded))
-            found.append(f"numbers in {names} that may be no verdicts, so it decides nothing: --reward, --threshold")
+            found.append(f"numbers in {names} are no verdicts and decide nothing; --reward FIELD --threshold NUMBER")
             for one in self.questions.values():
                 one.labels[:] = [None] * len(one.labels)
         if self.skipped:
@@ -418,7 +418,9 @@ class _Reader:
                 "name another field: --reward FIELD"
             )
         worded = name not in NAMES["reward"] and WORDED["reward"].fullmatch(name)
-        if not self.given.reward and (value > 1 or (worded and value not in (0, 1))):
+        if value > 1 and self.given.reward and self.threshold <= 1:
+            self.note(f"values of {name!r} above 1, which count as correct (--threshold)")
+        elif not self.given.reward and (value > 1 or (worded and value not in (0, 1))):
             self._graded.add(name)
         return bool(value > self.threshold)
 

@@ -254,6 +254,12 @@ def test_a_letter_is_the_choice_that_it_names_where_the_gold_is_a_choice(tmp_pat
     assert analyze_file(write(tmp_path / "rows.jsonl", rows)).report["pass_at_k"] == {"1": 0.5}
 
 
+def test_marks_above_the_threshold_are_said(tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.jsonl", [{"id": i, "output": "1", "mark": i} for i in range(9)])
+    assert "--threshold" in read_sample_file(path, fields=Fields(reward="mark")).remarks[-1]
+    assert len(read_sample_file(path, fields=Fields(reward="mark"), threshold=5).remarks) == 1
+
+
 def test_headers_are_left_out_and_labels_alone_count(tmp_path: Path) -> None:
     rows = [{"settings": 1}, *({"task_id": i, "is_solved": i < 3, "seconds": 2} for i in range(4))]
     report = analyze_file(write(tmp_path / "rows.jsonl", rows)).report
