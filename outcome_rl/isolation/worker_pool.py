@@ -2,12 +2,11 @@
 
 A process boundary is the only bound that holds for code that may loop, fill the memory or end its process. Each worker
 is a plain subprocess of `worker_process`; the parent measures the time of a task and kills the worker at the limit.
-Tasks and replies are JSON lines with the number of the task, so that no task gets the reply to another. A reply with a
+Tasks and replies are JSON lines; a worker has one task at a time, and only its own loop writes replies. A reply with a
 "reason" is a failure, and its worker is replaced. If a worker fails on its first task, that task gets the error; a
 later task goes to a new worker, because an earlier one may have caused the failure.
 """
 
-import itertools
 import json
 import os
 import signal
@@ -23,7 +22,6 @@ from multiprocessing import connection
 from typing import Any, Self
 
 from outcome_rl.isolation.fork_locks import lock_of
-from outcome_rl.isolation.worker_process import MAX_REPLY_BYTES
 
 START_TIMEOUT_S = 120.0
 """Time limit for a worker to start: a second, or many on a busy machine. No task's time includes it."""
@@ -99,8 +97,8 @@ class WorkerPool:
     def ask(self, tasks: Sequence[Any], deadline: float = float("inf")) -> list[dict[str, Any]]:
         """Return the replies to tasks, which JSON can hold.
 
-        A task gets the verdict "timeout" if its worker was killed at the time limit, and "error" if its worker died or
-        did not answer in one line of JSON; both have a reason. A task that has not begun at the `deadline`, by
+        A task gets the verdict "timeout" if its worker was killed at the time limit, and "error" if its worker died;
+        both have a reason. A task that has not begun at the `deadline`, by
         `time.monotonic()`, gets "cut".
 
         Args:
@@ -131,7 +129,7 @@ class WorkerPool:
                     waiting.popleft()
             for worker, reply in _replies(self.running):
                 task, was_ready, is_first = worker.task, worker.ready, not worker.replied
-                if not was_ready and reply == {"ready": True}:  # a task may reply so, too
+                if not was_ready and "reason" not in reply:
                     worker.ready, worker.deadline = True, float("inf")
                     self._failed_starts = 0
                     continue
@@ -180,14 +178,12 @@ class _Worker:
         self.stdin, self.stdout = self.process.stdin, self.process.stdout
         self.ready = self.replied = False  # to the request to start, and to a task
         self.task: int | None = None  # index of the task that it is doing
-        self._id = 0  # number of that task; 0 is the request to start
         self.deadline = time.monotonic() + START_TIMEOUT_S
         self._buffer = b""
 
     def send(self, index: int, task: Any, limit_s: float, grace_s: float) -> bool:
         """Send a task; return False if the process has died."""
-        self._id = next(_IDS)
-        message = json.dumps({"id": self._id, "task": task, "limit_s": limit_s})
+        message = json.dumps({"task": task, "limit_s": limit_s})
         try:
             self.stdin.write(message.encode() + b"\n")
             self.stdin.flush()
@@ -202,17 +198,11 @@ class _Worker:
         if not chunk:
             return {"verdict": "error", "reason": f"the worker ended with status {self.process.wait()}"}
         self._buffer += chunk
-        if len(self._buffer) > MAX_REPLY_BYTES:
-            return {"verdict": "error", "reason": f"its reply has more than {MAX_REPLY_BYTES} bytes"}
-        line, end, rest = self._buffer.partition(b"\n")
-        if not end:
+        if not self._buffer.endswith(b"\n"):
             return None
-        self._buffer = b""
-        with suppress(ValueError, RecursionError):
-            reply = json.loads(line)
-            if not rest and isinstance(reply, dict) and reply.pop("id", None) == self._id:
-                return reply
-        return {"verdict": "error", "reason": "the worker wrote something other than the reply to its task"}
+        line, self._buffer = self._buffer, b""
+        reply: dict[str, Any] = json.loads(line)
+        return reply
 
     def kill(self) -> None:
         with suppress(ProcessLookupError, PermissionError):
@@ -222,9 +212,6 @@ class _Worker:
         for pipe in (self.stdin, self.stdout):
             with suppress(BrokenPipeError):  # what is left of a task
                 pipe.close()
-
-
-_IDS = itertools.count(1)
 
 
 def _replies(pool: list[_Worker]) -> list[tuple[_Worker, dict[str, Any]]]:

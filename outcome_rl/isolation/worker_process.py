@@ -1,7 +1,7 @@
 """A worker process of `worker_pool`: limits, streams, one reply for each task.
 
 The pool runs it as `python -m outcome_rl.isolation.worker_process MEMORY_MIB ALARM_S MODULE:LOADER [ARGUMENT ...]`.
-A task is a JSON line `{"id": ..., "task": ..., "limit_s": ...}`, and its reply a JSON line with the same id.
+A task is a JSON line `{"task": ..., "limit_s": ...}`, and its reply a JSON line.
 A worker may be killed at any moment, and it ends with its parent: it exits when its input closes or its parent is gone,
 and during a task the kernel's alarm ends it (a Python signal handler would wait for a long big-integer operation).
 """
@@ -55,15 +55,15 @@ def serve(memory_mib: int, alarm_s: float, load: Callable[[], Handler]) -> None:
         answer = load()
     except BaseException as error:
         reason = f"the worker raised {type(error).__name__}: {error}"[:300]
-        write_line(replies, {"id": 0, "verdict": "error", "reason": reason})
+        write_line(replies, {"verdict": "error", "reason": reason})
         raise
-    write_line(replies, {"id": 0, "ready": True})
+    write_line(replies, {"ready": True})
     for line in _lines(tasks, parent):
         message = json.loads(line)
         signal.setitimer(signal.ITIMER_REAL, alarm_s)
         reply = answer(message["task"], message["limit_s"])
         signal.setitimer(signal.ITIMER_REAL, 0)
-        write_line(replies, {**reply, "id": message["id"]})
+        write_line(replies, reply)
 
 
 def write_line(fd: int, value: Any) -> None:
