@@ -26,7 +26,7 @@ from torch import Tensor
 
 from bench.result_file import add_out, write_result
 from outcome_rl.bench.measure import time_ms
-from outcome_rl.isolation.process_memory import peak_mib, status_kib
+from outcome_rl.isolation.process_memory import status_kib
 from outcome_rl_kernels import OutcomeCounts, group_advantages
 from outcome_rl_kernels.splitmix import mix64
 
@@ -250,12 +250,16 @@ def in_its_own_process(measure: Callable[[int], Row], size: int) -> Row:
         return pool.submit(measure, size).result()
 
 
+def _peak_mib() -> int:
+    return status_kib("VmHWM") // 1024
+
+
 def scale(entries: int) -> Row:
     """Measure a table that grew to its size: memory, the paper's batch, save and load."""
-    idle = peak_mib()
+    idle = _peak_mib()
     start = time.perf_counter()
     counts = filled(entries)
-    row: Row = {"entries": entries, "fill_s": time.perf_counter() - start, "fill_peak_mib": peak_mib() - idle}
+    row: Row = {"entries": entries, "fill_s": time.perf_counter() - start, "fill_peak_mib": _peak_mib() - idle}
     row["table_mib"] = status_kib("VmRSS") // 1024 - idle
     seeds = itertools.count()
     times = medians({"batch": partial(_observe, counts)}, 21, prepare=lambda: batch(entries, B * N, next(seeds)))
@@ -264,12 +268,12 @@ def scale(entries: int) -> Row:
         path, size = Path(folder, "counts.safetensors"), len(counts)
         start = time.perf_counter()
         counts.save(path)
-        row |= {"save_s": time.perf_counter() - start, "save_peak_mib": peak_mib() - idle}
+        row |= {"save_s": time.perf_counter() - start, "save_peak_mib": _peak_mib() - idle}
         row["file_mib"] = path.stat().st_size / 2**20
         del counts
         start = time.perf_counter()
         loaded = OutcomeCounts.load(path)
-        row |= {"load_s": time.perf_counter() - start, "load_peak_mib": peak_mib() - idle}
+        row |= {"load_s": time.perf_counter() - start, "load_peak_mib": _peak_mib() - idle}
         if len(loaded) != size:
             raise RuntimeError(f"a table of {size} pairs came back with {len(loaded)}")
     return row

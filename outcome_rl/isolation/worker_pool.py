@@ -137,8 +137,12 @@ class WorkerPool:
                 if "reason" in reply:
                     worker.kill()
                     self.running.remove(worker)
-                    if not was_ready:
-                        self._count_failed_start(reply["reason"])
+                    self._failed_starts += not was_ready
+                    if self._failed_starts >= MAX_FAILED_STARTS:
+                        raise RuntimeError(
+                            f"workers do not start: {reply['reason']}, {self._failed_starts} times in a row. "
+                            f"Run `{' '.join(self.command)}` to see the error that they print to stderr."
+                        )
                 if task is None:
                     continue
                 if "reason" in reply and reply["verdict"] == "error" and not is_first:
@@ -146,33 +150,18 @@ class WorkerPool:
                 else:
                     yield task, reply
 
-    def _count_failed_start(self, reason: str) -> None:
-        self._failed_starts += 1
-        if self._failed_starts >= MAX_FAILED_STARTS:
-            raise RuntimeError(
-                f"workers do not start: {reason}, {self._failed_starts} times in a row. "
-                f"Run `{' '.join(self.command)}` to see the error that they print to stderr."
-            )
-
 
 class _Worker:
-    """Worker process with the task that it is doing.
-
-    Raises:
-        RuntimeError: there is no such program, or the system starts none.
-    """
+    """Worker process with the task that it is doing."""
 
     def __init__(self, command: list[str]) -> None:
-        try:
-            self.process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                start_new_session=True,  # Ctrl-C must reach only the caller
-                env=_environment(),
-            )
-        except OSError as error:
-            raise RuntimeError(f"workers do not start: {error}") from error
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C must reach only the caller
+            env=_environment(),
+        )
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.stdin, self.stdout = self.process.stdin, self.process.stdout
@@ -201,8 +190,7 @@ class _Worker:
         if not self._buffer.endswith(b"\n"):
             return None
         line, self._buffer = self._buffer, b""
-        reply: dict[str, Any] = json.loads(line)
-        return reply
+        return dict(json.loads(line))
 
     def kill(self) -> None:
         with suppress(ProcessLookupError, PermissionError):

@@ -1,11 +1,7 @@
-"""Workers start under the limits of a host, or the error says why they do not."""
+"""Workers start under the limits of a host."""
 
 import subprocess
 import sys
-
-import pytest
-
-from outcome_rl.isolation.worker_pool import WorkerPool
 
 LOAD = ("outcome_rl.outcomes.isolated:load_isolated", "posixpath:join")
 LIMITED = f"""
@@ -20,9 +16,3 @@ with WorkerPool({LOAD}, workers=1, timeout_s=20, memory_mib=9 << 10) as pool:
 def test_workers_start_under_a_limit_below_memory_mib() -> None:
     done = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, check=False)
     assert "'verdict': 'value'" in done.stdout, done.stderr
-
-
-def test_an_error_says_why_they_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", "/no/such/python")
-    with pytest.raises(RuntimeError, match=r"workers do not start: .*/no/such/python"):
-        WorkerPool(LOAD, workers=1, timeout_s=20, memory_mib=2048).ask(["task"])
