@@ -137,8 +137,7 @@ SUPPOSED = (
     r"|claims|false that|(?:wrong|incorrect|naive|previous|initial) answer)\b|(?:n't|\bnot) (?:think|believe|say))"
 )
 HEAD = re.compile(
-    rf"(?i)(?:(?:(?:{_SURE})(?![A-Za-z])|{_words('head')}|\\text(?:bf)?\{{|\{{|[:=~≈,]"
-    rf"|\\approx)\s*+)*+(?:{CALCULATION})?"
+    rf"(?i)(?:(?:[:=~≈,{{]++|(?:{_SURE})(?![A-Za-z])|{_words('head')}|\\text(?:bf)?\{{|\\approx)\s*+)*+(?:{CALCULATION})?"
     r"(?=[-−+$€£\\(\[{0-9.]|(?-i:[A-HJ]\b|[I](?=\W*(?:\n|\Z)))"
     r"|[\"']?(?!not\b)[^\W\d_]{1,40}(?: [^\W\d_]{1,40})?\s*+[.!]?\s*+[\"']?\s*+[.!]?\s*+(?:\n|\Z))"
 )
