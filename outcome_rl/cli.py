@@ -8,13 +8,14 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
+from contextlib import redirect_stderr
 from difflib import get_close_matches
 from types import TracebackType
 from typing import NoReturn
 
 from outcome_rl.commands import add_commands
 from outcome_rl.terminal.arguments import HelpFormatter
-from outcome_rl.terminal.streams import open_closed_streams, quiet_without_reader
+from outcome_rl.terminal.streams import lasting, open_closed_streams, quiet_without_reader
 from outcome_rl.terminal.text import errors_on_one_line, printable
 from outcome_rl.version import __version__
 
@@ -35,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     warnings.formatwarning = lambda message, *_, **__: f"warning: {printable(str(message))}\n"
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(_PrintableLines())
-    with quiet_without_reader():
+    with quiet_without_reader(), redirect_stderr(lasting(sys.stderr)):  # it shows only progress and errors
         _run(argv)
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from outcome_rl.files.bounds import read_state_file
 from outcome_rl.grpo.config.load import read_yaml
 from outcome_rl.grpo.data.problems import set_name
 from outcome_rl.grpo.run.evaluation import MACRO_TEST, MACRO_VALIDATION, best_steps, watched_set
@@ -64,4 +65,4 @@ def read_run(folder: Path) -> Run:
     if not path.is_file() or not has_rows(folder):
         raise ValueError(f"{folder} holds no run: config.yaml and metrics.jsonl or evaluations.jsonl are missing")
     streams = {stream: read_stream(folder, stream) for stream in STREAMS}
-    return Run(folder.name, path.read_text(encoding="utf-8"), read_yaml(path), **streams)
+    return Run(folder.name, read_state_file(path).decode(), read_yaml(path), **streams)

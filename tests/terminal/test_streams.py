@@ -43,6 +43,14 @@ def test_a_lasting_stream_writes_what_it_can(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text() == "a line\n"
 
 
+@pytest.mark.parametrize("errors", ["2>/dev/full", "2> >(true)"])
+def test_results_come_without_progress(errors: str, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"question_id": "q", "gold": "1", "response": "1"}\n')
+    command = f"sleep 0.1; '{sys.executable}' -m outcome_rl.cli analyze a.jsonl {errors}"
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, timeout=120, check=False)
+    assert (done.returncode, b"pass@k" in done.stdout) == (0, True)
+
+
 @pytest.mark.parametrize("streams", [">&- 2>&-", ">/dev/full 2>/dev/full", "| true"])
 def test_training_goes_on_without_its_display(streams: str, tmp_path: Path) -> None:
     settings = (
