@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 NAMES: dict[str, tuple[str, ...]] = {
@@ -52,6 +53,7 @@ WORDED = {
 """Role -> words by which the one field that has them is taken, where no usual name is there."""
 
 
+@cache
 def snake(name: str) -> str:
     """Return a field's name in lower case, with `_` between its words."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[\s-]+", "_", name).lower()
