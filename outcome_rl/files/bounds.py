@@ -3,7 +3,8 @@
 | what | bound |
 |---|---|
 | a line of JSON lines or CSV | `LINE` |
-| a file of settings or of a checkpoint's state, and a list of a folder's files | `STATE` |
+| a file of settings in YAML, whose reader is slow | `SETTINGS` |
+| a checkpoint's state, and a list of a folder's files | `STATE` |
 | JSON that is no JSON lines, which is read whole | `WHOLE` |
 | the contents of a compressed file: gzip or parquet | `UNPACKED` |
 | one prompt by a chat template | `TEMPLATE_S` |
@@ -21,6 +22,7 @@ from typing import BinaryIO, NoReturn
 
 MIB = 2**20
 LINE = 256 * MIB
+SETTINGS = 1 * MIB
 STATE = 64 * MIB
 WHOLE = 1024 * MIB
 UNPACKED = 65_536 * MIB

@@ -5,7 +5,7 @@ prompt may hold LaTeX.
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
 from functools import cache
@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import yaml  # type: ignore[import-untyped]
 
-from outcome_rl.files.bounds import read_state_file
+from outcome_rl.files.bounds import SETTINGS, read_state_file, too_large
 from outcome_rl.grpo.config.presets import find_config, preset_names
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.retired import replacements
@@ -114,13 +114,15 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        keys: list[Any] = []
+        keys: set[Hashable] = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):  # PyYAML refuses it
+                continue
             if key in keys:
                 line = key_node.start_mark.line + 1
                 raise yaml.constructor.ConstructorError(f"the key {key!r} occurs twice, the second time on line {line}")
-            keys.append(key)
+            keys.add(key)
         return super().construct_mapping(node, deep)
 
 
@@ -135,9 +137,12 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """Read a file of settings.
 
     Raises:
-        ValueError: it is no YAML, or no mapping.
+        ValueError: it is no YAML, no mapping, or too large.
     """
-    content = _parse_yaml(read_state_file(path), f"{path}:")
+    text = read_state_file(path)
+    if len(text) > SETTINGS:
+        raise too_large(path, "the file", SETTINGS, "Give a file of settings")
+    content = _parse_yaml(text, f"{path}:")
     if not isinstance(content, dict | None):
         raise ValueError(f"{path}: expected sections such as 'model:' and 'data:'; got a {type(content).__name__}")
     return content or {}

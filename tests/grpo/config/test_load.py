@@ -158,6 +158,7 @@ NO_YAML = [
         ("- a\n", "sections"),
         ("base: mine.yaml", "itself"),
         ("base: 3", "base .* 3"),
+        (f"model: {{path: {'x' * 2**20}}}", "the file is larger than 1 MiB"),
         ("base: other.yaml", r"other\.yaml"),
         ("exploration:\n  bonuss: ucb\n", r"'exploration\.bonuss'.*'exploration\.bonus'"),
     ],
