@@ -133,6 +133,11 @@ def test_other_changes_of_the_logits_are_refused(change: Any) -> None:
         read_head(Changed(tiny("llama"), change))
 
 
+def test_a_model_without_a_head_is_refused() -> None:
+    with pytest.raises(ValueError, match="LlamaModel has no lm_head"):
+        read_head(tiny("llama").model)
+
+
 def test_a_model_without_hidden_states_is_refused() -> None:
     """Its `get_decoder` returns the model itself."""
     model = tiny("llama")

@@ -65,8 +65,6 @@ class Policy:
         self._body: nn.Module = decoder(model)
         self._forward: Any = self._body
         module = model.get_output_embeddings()
-        if module is None:
-            raise ValueError(f"{type(model).__name__} has no lm_head; model.path must hold a causal language model")
         self.head = Head(module) if head is None else head._replace(module=module)
         self.layout = published_layout(model) if layout is None else layout
         self.probe: Probe | None = None

@@ -16,7 +16,6 @@ from transformers import (
     Gemma2Config,
     GPT2Config,
     LlamaConfig,
-    LlamaModel,
     OPTConfig,
     PreTrainedConfig,
 )
@@ -72,11 +71,6 @@ def test_sequences_longer_than_the_model_are_refused(kind: str, more: dict[str, 
     check_context(shape, limit - 40, 40)
     with pytest.raises(ValueError, match=f" {limit} positions"):
         check_context(shape, limit - 39, 40)
-
-
-def test_a_model_without_a_head_is_refused(shared_policy: Policy) -> None:
-    with pytest.raises(ValueError, match="LlamaModel has no lm_head"):
-        Policy(LlamaModel(LlamaConfig(**GROUPED)), shared_policy.tokenizer)
 
 
 @pytest.mark.parametrize("positions", ["rotary", "learned"])
