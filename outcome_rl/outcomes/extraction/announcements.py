@@ -56,11 +56,13 @@ _VALUE = rf"(?:[-−+]?[$€£¥]?[0-9]|\$|\\\(|{_CHOICE})"
 # The value of a heading is all of its line.
 _BELOW = (
     rf"[ \t]*+\n\s*+(?=\$|\\[(\[]|(?:[^\sA-Za-z]{{0,40}}[0-9][^\sA-Za-z]{{0,40}}|{_CHOICE}[).]?)[ \t]*+(?:\n|\Z)"
-    rf"|[^\n:]{{1,150}}\Z)"
+    rf"|(?:[^\n:]|:(?=[0-9])){{1,150}}\Z)"
 )
 # Without a link the value is a number, a formula or a choice that ends its sentence.
 _CLOSED = rf"\s*+(?={_VALUE}(?:[^.。।!！۔\n]|\.(?=[0-9])){{0,60}}+[.。।!！۔]?(?:\s|\Z))"
-_SIGN = rf"\s*+(?:[-=]{{1,2}}>|[:=—–→⇒]|(?<=\|>)|(?<=\s)-(?=\s+(?:[-$(]?[0-9]|{_LETTERS}\b))|\|(?=[^|\n]{{1,60}}\|))"
+_SIGN = (
+    rf"\s*+(?:[-=]{{1,2}}>|[:=—→⇒]|–(?=\s)|(?<=\|>)|(?<=\s)-(?=\s+(?:[-$(]?[0-9]|{_LETTERS}\b))|\|(?=[^|\n]{{1,60}}\|))"
+)
 
 
 class Announcement(NamedTuple):
@@ -84,7 +86,7 @@ _SO = rf"{_words('so')}[\s,、:]*+"
 _RESULT = rf"(?:{_SO})?(?:(?:the|el|la|le|das|die|der|o|il|het|il) )?{_words('result')}{_GAP}"
 # `Result: 18`, `El resultado es 18`, `A: 18` at the beginning of the last line.
 RESULT = re.compile(
-    rf"(?i)[\W_]*+(?:A:|{_RESULT}(?:\s*+[:=)—–]|\s-(?=\s)|(?:\s*+{_words('link')})?{_CLOSED}))\s*+(?=\S)"
+    rf"(?i)(?:####(?=[^\n]{{0,300}}?[0-9\\$])|[\W_]*+A:|[\W_]*+{_RESULT}(?:\s*+[:=)—–]|\s-(?=\s)|(?:\s*+{_words('link')})?{_CLOSED}))\s*+(?=\S)"
 )
 # `Thus 18`, `따라서 18개입니다`: a conclusion and nothing but its value.
 CONCLUDED = re.compile(rf"(?i)[\W_]*+(?:{_SO}|(?=option |choice ))(?:(?:option|choice) )?(?={_VALUE})")
@@ -125,7 +127,7 @@ _SURE = (
     r"|conclude|gives?|makes?"
     r"|equals?|seems?|appears?|choose|pick|select|go with)\b)++)"
     r"|(?:most |very |quite |more |almost )?(?:likely|probable|certain|sure|(?!infinitely|finitely|only|early|nearly"
-    r"|hardly|barely|family)"
+    r"|hardly|barely|family|july)"
     r"[a-z]{2,}ly)(?: to be)?(?: put)?|just|then|thus|hence|therefore|also|so|indeed|perhaps|maybe|still|again"
     r"|always|to be|that|in fact"
     r"|of course|(?:without|no) (?:a )?doubt|as follows|an? (?:definite|resounding|clear|firm|simple|emphatic"

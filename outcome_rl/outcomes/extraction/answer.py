@@ -98,7 +98,7 @@ _EMPHASIS = "*_`" + whitespace + "\xa0\u2009\u202f\u3000"
 
 
 _WORD = re.compile(r"(?<![A-Za-z\\])(?<![0-9])(?<![0-9] )(?!(?:and|or)\b)[^\W\d_]{2,}")  # but for a unit
-_FEW_WORDS = re.compile(r"[^\W\d_]+(?:[ -][^\W\d_]+)?")
+_FEW_WORDS = re.compile(r"[^\W\d_]+(?:[ -][^\W\d_]+)?|[A-Z\\]\S{1,40}")
 _MATHEMATICS = re.compile(r"[0-9\\=]|[A-Z]\W*+\Z")
 _AROUND = " \t\n$*_`.,;:!。，；：()[]\\"
 

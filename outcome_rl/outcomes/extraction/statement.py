@@ -42,7 +42,7 @@ _LISTED = re.compile(rf"\s*(?:[,;]\s*(?:(?:and|or)\s+)?|(?:and|or)\s+)(?:{NAME})
 _MAX_STATEMENT = 300
 # What may be a formula that no sign delimits: it has a function, a constant, a power or an order, no words in a row.
 _UNSIGNED = re.compile(
-    r"(?=.{0,60}?(?:[√π²³^<>≤≥\\]|[a-z](?:_\w)?\(|\bpi\b))(?!.{0,60}?[a-z]{2} [a-z]{2})[^=\n$]{2,60}"
+    r"(?=.{0,60}?(?:[√π²³^<>≤≥\\=]|[a-z][0-9]{0,2}(?:_\w)?\(|\bpi\b))(?!.{0,60}?[a-z]{2} [a-z]{2})[^\n$]{2,60}"
 )
 # Words before a number by which it is not the answer: they deny, limit or change it, or give another number.
 _UNSETTLED = re.compile(
@@ -69,7 +69,7 @@ _OR_MORE = re.compile(r"(?i)\b(?:or|and) (?:more|less|fewer|so|up|over|above|bel
 _PART_OF = re.compile(
     r"(?:\b(?:(?<!total )of|(?<!ed )(?<!ing )(?<!is )(?<!off )by|mod|base|from|except|minus|negative|plus|over|point"
     r"|than)"
-    r"|(?:\A|\b(?:is|are|was|the|an?|in|on|of|to|at|for|and|or))\s*[A-Z]\w{0,20}) \Z"
+    r"|(?:\A|\{|\b(?:is|are|was|the|an?|in|on|of|to|at|for|and|or))\s*[A-Z]\w{0,20}) \Z"
 )
 _MEASURE = re.compile(
     r"\ban? (?:[a-z]{3,12} )?"
@@ -108,7 +108,7 @@ _FORMS = (_BRACKETS, _FORMULAS, FORMULA, _QUOTED, _VERDICT)
 # A value behind a key of JSON: a string, also one in a list or an object of one, a number, or a list.
 _KEY = re.compile(r"[\"']\s{0,9}:\s{0,9}\Z")
 _FIELD = re.compile(
-    r"(?:\[\s{0,9}(?=[\\\"'][^,\n]{1,999}\])|\{\s{0,9}\\?[\"'][^\"'\n]{1,30}\\?[\"']\s{0,9}:\s{0,9})?"
+    r"(?:\[\s{0,9}(?=[\\\"']{1,4}[^\"'\n]{1,999}[\"']\s{0,9}\])|\{\s{0,9}\\?[\"'][^\"'\n]{1,30}\\?[\"']\s{0,9}:\s{0,9})?"
     r"(?:(\\{0,3}[\"'])(?:\\{0,3}[\"']| ){0,9}+(.{0,999}?)\1|(\[[^\]\n]{0,999}\]|[^\s,{}\"'\\\[][^,{}\n]{0,99}?))"
     r"(?=\s{0,99}(?:[\]},;]|\n|\Z))"
 )
@@ -118,7 +118,7 @@ BULLET = re.compile(
     r"[-–*]\s++(?=[A-Z])|[•→]\s++|(?<=\n)(?:[-–*>]|[1a][.)])\s++|1[.)]\s++(?=[-$\\0-9])|(?:Step"
     r"|STEP) [0-9]{1,2}[.:]\s++"
 )
-_BRACKET = re.compile(r"\\?[()\[\]{}]")
+_BRACKET = re.compile(r"(\\left\s?)?(\\right\s?)?\\?[()\[\]{}]")
 
 
 def said(text: str, start: int) -> Outcome | None:
@@ -160,7 +160,7 @@ def _balanced(text: str, start: int, end: int) -> int:
     """Return where a bracket closes that was opened before `start`: that of `(Answer: 18)`; else `end`."""
     depth = int(text.startswith(("(", "[", "{"), start))
     for bracket in _BRACKET.finditer(text, start + 1, min(end, start + 200)):
-        depth += 1 if bracket[0][-1] in "([{" else -1
+        depth += 1 if bracket[1] or (not bracket[2] and bracket[0][-1] in "([{") else -1
         if depth < 0:
             return end if text[start].isalpha() and text.startswith(") ", start + 1) else bracket.start()  # `A) 5`
     return end
