@@ -12,7 +12,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     ),
     "prompt": (
         *("problem", "question", "query", "prompt", "input", "instruction", "full_prompt", "doc.query", "doc.question"),
-        "inputs",
+        *("inputs", "request.contents"),
     ),
     "gold": (
         *("gold", "gold_answer", "reward_model.ground_truth", "ground_truth", "gts", "gt", "expected_answer", "target"),
@@ -21,6 +21,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "samples": (
         *("samples", "completions", "responses", "generations", "outputs", "code", "predictions", "resps", "response"),
         *("completion", "generation", "output", "prediction", "model_output", "model_response", "messages"),
+        "response.candidates",
         "choices",  # also the options of a multiple-choice question
     ),
     "reward": (
@@ -46,7 +47,7 @@ WORDED = {
         "prompt": r"(?!system)(\w+_)?(question|problem|prompt|query|instruction|input)s?(_(text|content))?",
         "gold": rf"{_TRUE}(_final)?_{_NOUN}|(gold|golden|gt|truth|ref|reference|target|expected|label)s?",
         "samples": rf"(?!{_TRUE}_|(input|num|n|max)_)(\w+_)?(response|completion|generation|prediction|output|pred|"
-        rf"sample)s?(_(text|content|list))?|(\w*(model|llm|gpt)\w*|generated|predicted|raw|final|assistant|student)_{_NOUN}",
+        rf"predict|sample)s?(_(text|content|list))?|(\w*(model|llm|gpt)\w*|generated|predicted|raw|final|assistant)_{_NOUN}",
         "reward": r"((is|was)_)?(\w+_)?(correct|solved|passed|success|successful|resolved|right)|pass|label|status",
     }.items()
 }
@@ -67,7 +68,7 @@ def is_usual(name: str) -> bool:
 
 TEXTS = (
     *("text", "response", "completion", "content", "message", "generation", "output", "prediction", "solution", "code"),
-    *("full_model_response", "turns", "parts"),
+    *("full_model_response", "turns", "parts", "value"),
 )
 """Names of the text in an object of a sample."""
 
@@ -128,6 +129,6 @@ The first that fits is taken.
 THRESHOLD = 0.5  # a reward above it is correct: a reward of .1 for the format alone is not
 ROW = "@row"  # as the field of the id: the number of the row
 # Words that labels are written in; "C" and "I" are Inspect's.
-WORDS = dict.fromkeys(("true", "yes", "correct", "pass", "passed", "c", "right"), True)
+WORDS = dict.fromkeys(("true", "yes", "correct", "pass", "passed", "c", "right", "ok"), True)
 WORDS |= dict.fromkeys(("false", "no", "incorrect", "fail", "failed", "i", "wrong"), False)
 SHORT = 80  # characters of a value in an error, and of a bare answer

@@ -295,6 +295,8 @@ def _columns(value: dict[str, Any]) -> list[Any]:
 
 def _by_id(value: dict[str, Any], prefix: str = "") -> list[Any]:
     """Return the rows of a map from ids to rows or to lists of samples, or from names to such maps."""
+    inside: dict[str, Any] = {key: one for key, one in value.items() if isinstance(one, dict | list)}
+    value = inside if 2 * len(inside) > len(value) + 1 else value  # beside facts such as a type
     kinds = {type(one) for one in value.values()}
     if kinds == {list} or (kinds == {str} and not any(map(is_usual, value))):
         return [{"id": f"{prefix}{key}", "samples": samples} for key, samples in value.items()]

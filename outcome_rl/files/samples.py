@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from outcome_rl.files.formats import EITHER, EXTRACTED, NAMES, ROW, SHORT, THRESHOLD, TOOLS, WORDED, WORDS, snake
 from outcome_rl.files.rows import as_text, find, id_of_row, read_objects, some_names
 from outcome_rl.files.texts import (
+    before_answer,
     choices_of,
     is_conversation,
     is_letter,
@@ -274,10 +275,15 @@ class _Reader:
         for role, fields in self._words.items():
             if len(fields) > 1 and role == "samples":
                 fields = [name for name in fields if not EXTRACTED.fullmatch(name)]
-            elif len(fields) > 1 and role == "reward" and names["samples"]:
+            elif len(fields) > 1 and role == "gold":
+                fields = [name for name in fields if EXTRACTED.fullmatch(name)]
+            elif role == "reward" and names["samples"]:
                 fields = [name for name in fields if _size(row.get(name)) == _size(names["samples"][1])]
             if names[role] is None and len(fields) == 1 and fields[0] in row and (role != "id" or not names["prompt"]):
                 names[role] = fields[0], row[fields[0]]
+        if names["id"] is names["prompt"] is None and not self.given.prompt:
+            talks = [(name, before_answer(value)) for name, value in row.items() if is_conversation(value)]
+            names["prompt"] = talks[0] if talks else None
         if names["samples"] or self.given.samples:
             return
         if self.rows == 1:
@@ -287,7 +293,7 @@ class _Reader:
             if names["gold"] and names["gold"][0] == self._either:
                 golds = [(one, row[one]) for one in self._words["gold"] if one in row]
                 names["gold"] = golds[0] if golds else None
-        elif names["gold"] is None and names["reward"]:
+        elif names["gold"] is None and names["reward"] and not self._words["samples"]:
             names["samples"] = "", ""  # labels alone
 
     def _answer_in(self, row: Mapping[str, Any], names: Mapping[str, tuple[str, Any] | None]) -> str:
@@ -389,6 +395,8 @@ class _Reader:
     def _label_of(self, sample: Any, row: Mapping[str, Any], where: str) -> bool | None:
         """Return the label in a sample; a field that was named must be in every sample or row, but may be null."""
         found = self._find("reward", sample, "", where) if isinstance(sample, Mapping) else None
+        if found is None and isinstance(sample, Mapping) and len(names := self._worded("reward", sample)) == 1:
+            found = names[0], sample[names[0]]
         if found is not None:
             self._used[f"reward: {found[0]}"] += 1
             return self._label(found[1], found[0], where)

@@ -8,6 +8,7 @@ from outcome_rl.files.formats import SHORT, TEXTS, WORDED, snake
 from outcome_rl.files.rows import some_names
 
 _NO_TEXT = ("reasoning", "thinking", "redacted_thinking", "tool_use", "function_call")  # types of parts of a response
+_SPEAKER = {"role", "from"}
 _LETTER = re.compile(r"\W*([A-Z])\W*")
 
 
@@ -34,20 +35,33 @@ def is_text(value: Any) -> bool:
 
 
 def is_conversation(value: Any) -> bool:
-    return isinstance(value, list) and any(isinstance(one, Mapping) and one.get("role") == "assistant" for one in value)
+    return isinstance(value, list) and any(map(_is_said, value))
+
+
+def _is_said(message: Any) -> bool:
+    return isinstance(message, Mapping) and message.get("role", message.get("from")) in ("assistant", "gpt")
+
+
+def before_answer(messages: Sequence[Any]) -> list[Any]:
+    """Return the messages before the last one of the assistant: the prompt."""
+    return list(messages[: max(place for place, one in enumerate(messages) if _is_said(one))])
 
 
 def is_one(value: Sequence[Any]) -> bool:
     """Return whether a list is one sample: a conversation, or the parts of a response."""
-    return bool(value) and all(isinstance(one, Mapping) and ("role" in one or "type" in one) for one in value)
+    return bool(value) and all(isinstance(one, Mapping) and {"type", *_SPEAKER} & {*one} for one in value)
 
 
 def text_of(sample: Any, where: str) -> str:
     """Return the text of a sample: itself, its text field, what the assistant said last, or all of its parts."""
     if isinstance(sample, str | int | float) and not isinstance(sample, bool):
         return str(sample)
-    if isinstance(sample, list) and sample and all("role" in one for one in sample if isinstance(one, Mapping)):
-        said = [one for one in sample if not isinstance(one, Mapping) or one["role"] == "assistant"] or sample
+    if (
+        isinstance(sample, list)
+        and sample
+        and all({"role", "from"} & one.keys() for one in sample if isinstance(one, Mapping))
+    ):
+        said = [one for one in sample if not isinstance(one, Mapping) or _is_said(one)] or sample
         return text_of(said[-1], where)
     if isinstance(sample, list) and all(isinstance(one, Mapping) for one in sample):
         return "".join(text_of(one, where) for one in sample if one.get("type") not in _NO_TEXT and is_text(one))
