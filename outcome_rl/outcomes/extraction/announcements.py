@@ -139,7 +139,7 @@ SUPPOSED = (
     r"|claims|false that|(?:wrong|incorrect|naive|previous|initial) answer)\b|(?:n't|\bnot) (?:think|believe|say))"
 )
 HEAD = re.compile(
-    rf"(?i)(?:(?:[:=~≈,{{]++|(?:{_SURE})(?![A-Za-z])|{_words('head')}|\\text(?:bf)?\{{|\\approx)\s*+)*+(?:{CALCULATION})?"
+    rf"(?i)(?:(?:[-=]>|⇒|[:=~≈,{{]++|(?:{_SURE})(?![A-Za-z])|{_words('head')}|\\text(?:bf)?\{{|\\approx)\s*+)*+(?:{CALCULATION})?"
     r"(?=[-−+$€£\\(\[{0-9.]|(?-i:[A-HJ]\b|[I](?=\W*(?:\n|\Z)))"
     r"|[\"']?(?!not\b)[^\W\d_]{1,40}(?: [^\W\d_]{1,40})?\s*+[.!]?\s*+[\"']?\s*+[.!]?\s*+(?:\n|\Z))"
 )
@@ -151,7 +151,7 @@ REMARK = re.compile(
     rf"|(?=\s{{0,9}}[,;—]))(?:\s{{0,9}}[,;])?\s{{0,9}}(?:[-–—]\s)?\(?{_ENDS}\s"
     r"|(?<=[\w)$}%°])\s{0,9}[,;(\[—–-]*+\s{0,9}(?:or )?(?:i\.\s?e\.|that is|equivalently|namely|in other words"
     r"|also (?:known|written)|the same as)[,\s]"
-    r"|;\s(?=[^=;\n]{1,80}\b(?:is|are|fails?|works?|does|do|can|we|it|not|has|have|would|leads|gives)\b)"
+    r"|,\s?(?:而)?不是|;\s(?=[^=;\n]{1,80}\b(?:is|are|fails?|works?|does|do|can|we|it|not|has|have|would|leads|gives)\b)"
     r"|(?<=[\w)$}])[\s,]\s*+(?:I(?:'m|\s{1,9}(?:think|hope|believe|guess|am))\b|QED\b"
     r"|[-–—→⇒]{1,3}>?\s{1,9}(?=[A-Za-z]{3})(?!(?:sin|cos|tan|log|exp|sqrt|max|min|arc)\b)"
     r"|\((?:(?:since|because|as|see|from|by|rounded|e\.g|and not|not|or)\b"

@@ -67,7 +67,8 @@ _CHANGED = re.compile(
 _OR_MORE = re.compile(r"(?i)\b(?:or|and) (?:more|less|fewer|so|up|over|above|below|under|a (?:half|third|quarter))\b")
 # Words by which the number behind them is a part of something, or of a name: `multiples of 6`, `Player 1`.
 _PART_OF = re.compile(
-    r"(?:\b(?:(?<!total )of|(?<!ed )(?<!ing )(?<!is )(?<!off )by|mod|base|from|except|minus|negative|plus|over|point"
+    r"(?:\b(?:(?<!total )of|(?<!ed )(?<!ing )(?<!is )(?<!off )(?<!won )(?<!wins )(?<!win )(?<!lost )"
+    r"by|mod|base|from|except|minus|negative|plus|over|point"
     r"|than)"
     r"|(?:\A|\{|\b(?:is|are|was|the|an?|in|on|of|to|at|for|and|or))\s*[A-Z]\w{0,20}) \Z"
 )
