@@ -6,6 +6,7 @@ All take plain LaTeX after `unwrap_text`, whose spaces are gone except between d
 import re
 
 from outcome_rl.outcomes.canonical.lexer import GREEK
+from outcome_rl.outcomes.canonical.number_words import SMALL
 from outcome_rl.outcomes.canonical.units import sum_of_units
 
 _TIME = re.compile(  # 5aM is a product
@@ -15,8 +16,7 @@ _TIME = re.compile(  # 5aM is a product
 _CLOCK = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])")
 _ISO_DATE = re.compile(r"([12][0-9]{3})([-/])(0?[1-9]|1[0-2])\2(0?[1-9]|[12][0-9]|3[01])")
 _SLASHED_DATE = re.compile(r"(?:0?[1-9]|[12][0-9]|3[01])/(?:0?[1-9]|[12][0-9]|3[01])/[0-9]{4}")  # day or month first
-_NUMBER_WORDS = "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
-_NUMERALS = _NUMBER_WORDS.split()  # of the bases
+_NUMERALS = SMALL[2:17]  # of the bases
 _DIGITS = r"\(?([0-9][0-9 ]*|[0-9A-F]*[0-9][0-9A-F]*|[A-F]{2,}(?=\)?_\{16\}))\)?"
 _BASE = rf"(?:[0-9]{{1,2}}|{'|'.join(_NUMERALS)})"
 _BASED = re.compile(rf"{_DIGITS}(?:_([0-9])|_\{{\(?(?:base)?({_BASE})\)?\}}|\(base({_BASE})\)|(?:in)?base({_BASE}))")

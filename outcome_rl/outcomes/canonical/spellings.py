@@ -12,7 +12,8 @@ from importlib.resources import files
 from typing import NamedTuple
 
 from outcome_rl.outcomes.canonical.choices import CHOICE
-from outcome_rl.outcomes.canonical.units import readings_of
+from outcome_rl.outcomes.canonical.number_words import WORDS, number_of
+from outcome_rl.outcomes.canonical.units import UNIT_WORDS, readings_of
 
 
 class Spelling(NamedTuple):
@@ -184,6 +185,12 @@ def _scaled(match: re.Match[str]) -> str:
     return rf"\cdot 10^{{{_SCALES[match[1] or match[2]]}}}" + (rf"\text{{ {rest}}}" if rest else "")
 
 
+def _number_words(match: re.Match[str]) -> str:
+    """Return a number in words in digits, with its unit."""
+    number = number_of(re.findall("[a-z]+", match[1].lower()))
+    return match[0] if number is None else number + (rf"\text{{ {match[2]}}}" if match[2] else "")
+
+
 def _word_list(match: re.Match[str]) -> str:
     """Return a list of names with commas alone; sentences stay."""
     parts = [part.strip() for part in re.split(r"[,;、，]|\band\b", re.sub(r"\\text\s*\{|[]['\"{}]", " ", match[1]))]
@@ -215,6 +222,8 @@ _PARTS = {
     "DAY": "(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day",
     "VALUE": r"[-−]?(?:[0-9][0-9./]*|\\[dt]?frac\{[^{}]*\}\{[^{}]*\}|[0-9]*\\sqrt\{[^{}]*\}|\\pi)",
     "REALS": r"(?:\\(?:mathbb|mathbf|bold|Bbb)\s*\{?\s*R\s*\}?|R(?![A-Za-z])|ℝ)",
+    "NUMBER": f"(?i:{'|'.join(sorted(WORDS, key=len, reverse=True))})(?![A-Za-z])",
+    "UNIT": f"(?:percent|{UNIT_WORDS})",
     "GAPS": r"(?:\s|\\[ ,;:]|~|\\q?quad)",
 }
 
