@@ -32,7 +32,6 @@ _GRAMMAR = re.compile(
     r"|would|can|could|not|so|which|who|because|if|there|for|but|does|do|did)\b"
 )
 _WORD = re.compile(r"(?<!\S)\S{0,9}[^\W\d_]{2}\S*+")
-_WORD_LIST = re.compile(r"[\[({]?(?:[^\W\d_]|['\" -]){1,40}(?:[,，、] ?(?:[^\W\d_]|['\" -]){1,40}){1,20}[\])}]?")
 
 
 def _is_prose(answer: str) -> bool:
@@ -43,7 +42,7 @@ def _is_prose(answer: str) -> bool:
         return False
     if len(_WORD.findall(answer)) < 4 or re.search("[0-9]", answer):
         return False
-    is_list = _WORD_LIST.fullmatch(answer) or (answer.isascii() and "\\" not in answer)
+    is_list = answer.isascii() and "\\" not in answer
     return not is_list or _GRAMMAR.search(answer) is not None
 
 
@@ -145,8 +144,11 @@ def hash_mark(text: str) -> Outcome | None:
 
 _OPTION = r"(?:[(\[][A-J][)\]]|[A-J][.:)])[ \t]++(?!(?:is|are|was|were|we|let)\b|[^\n]{0,300}\b[A-J][).:])[^\n]{1,300}"
 _ALONE = re.compile(rf"\(?[A-J]\)?|\[[A-Za-z]{{1,20}}\]|\$[^$\n]++\$|\\\([^\n]{{1,300}}\\\)|{_OPTION}")
-# A calculation or a group that was cut off, a chain of them, numbers side by side, or options.
-_SEVERAL = re.compile(r"\s[-+*/×÷](?:\s[^=]{0,100})?\Z|=[^=,;]{1,100}=|[0-9]\s[0-9]++(?!/)|[A-J][).:]|\A[^{]{1,100}\}")
+# A calculation of numbers or a group that was cut off, a chain of them, numbers side by side, or options.
+_SEVERAL = re.compile(
+    r"\A[-+*/×÷0-9.,\s]{1,100}\s[-+*/×÷][-+*/×÷0-9.,\s]{0,100}\Z|=[^=,;]{1,100}=|[0-9]\s[0-9]++(?!/)|[A-J][).:]"
+    r"|\A[^{]{1,100}\}"
+)
 # `... is:`, and an option below; a letter in the last line.
 _LAST_OPTION = re.compile(
     rf"(?::[ \t]*+\n\s*+{_OPTION}|\n\s*+(?:\([A-J]\)|\[[A-Za-z]{{1,20}}\]|[A-J](?=[.\s])))\s*+\.?\s*+\Z"
