@@ -70,7 +70,7 @@ _PART_OF = re.compile(
     r"(?:\b(?:(?<!total )of|(?<!ed )(?<!ing )(?<!is )(?<!off )(?<!won )(?<!wins )(?<!win )(?<!lost )"
     r"by|mod|base|from|except|minus|negative|plus|over|point"
     r"|than)"
-    r"|(?:\A|\{|\b(?:is|are|was|the|an?|in|on|of|to|at|for|and|or))\s*[A-Z]\w{0,20}) \}?\Z"
+    r"|(?:\A|\{|\b(?:is|are|was|the|an?|in|on|of|to|at|for|and|or))\s*[A-Z]\w{0,20}) [ }]{0,2}\Z"
 )
 _MEASURE = re.compile(
     r"\ban? (?:[a-z]{3,12} )?"
