@@ -1,14 +1,19 @@
-// Products of hidden states with the kept rows of a head, and the sums that are their gradients.
+// Products of hidden states with the kept rows of a head, their softmax, and the sums that are their gradients.
 //
-// An entry is a kept token of a position. Entries with a negative id or index are skipped.
+// An entry is a kept token of a position. Entries with a negative id or index are skipped; the softmax takes the entries
+// of a position that are no duplicates.
 //
 //     logits[e] = hidden[rows[e]] . weight[ids[e]]                             0 where skipped
+//     logp[n], entropy[n], log_sum[n] from scores[e], offsets[n] <= e < offsets[n + 1]
+//     grads[e]  = g (1[ids[e] = label] - p_e) - h p_e (log p_e + entropy)      0 where skipped
 //     sums[s]   = sum over offsets[s] <= e < offsets[s + 1] of coefficients[e] * table[index[e]]
 //
 // Every sum has one order, whatever the number of threads.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "bfloat16.h"
 #include "exports.h"
@@ -21,6 +26,9 @@ namespace {
 constexpr int64_t kBlock = 512;     // values summed in float32 before they are added in double
 constexpr int64_t kColumns = 1024;  // of a sum at a time: they and those of four rows fit in the first cache
 constexpr int64_t kPart = 64;       // entries summed before they are added to the sum of the others
+constexpr int64_t kDuplicate = -2;
+constexpr double kLeast = -800;      // a logarithm whose exponential is 0; 0 * -inf would be NaN
+constexpr int64_t kExpValues = 32;  // an exponential takes as long as this many values of a product
 
 template <class Value>
 FOR_EACH_MACHINE float block_product(const Value* a, const Value* b, int64_t n) {
@@ -120,6 +128,71 @@ OUTCOME_RL_EXPORT void kept_logits(
                 logits[e] = static_cast<float>(sum);
             }
         });
+    });
+}
+
+// Writes (3, positions) values: log-probabilities of the labels, entropies, log-sum-exps. `active` null: all positions are;
+// others get zeros. A label that is not kept, and a kept token outside [0, tokens), give NaN.
+OUTCOME_RL_EXPORT void support_log_softmax(
+    const double* scores,
+    const int64_t* ids,
+    const int64_t* token_ids,
+    const int64_t* offsets,
+    const int64_t* labels,
+    const uint8_t* active,
+    int64_t positions,
+    int64_t tokens,
+    double* values,
+    int32_t threads) noexcept {
+    if (positions == 0) return;
+    constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+    over_rows(positions, kExpValues * (offsets[positions] / positions + 1), threads, [=](int64_t begin, int64_t end) {
+        const auto score_of = [=](int64_t e) { return token_ids[e] >= 0 && token_ids[e] < tokens ? scores[e] : kNan; };
+        for (int64_t n = begin; n < end; ++n) {
+            double maximum = std::numeric_limits<double>::lowest(), label_score = kNan, sum = 0, weighted = 0;
+            const bool is_active = active == nullptr || active[n] != 0;
+            for (int64_t e = offsets[n]; is_active && e < offsets[n + 1]; ++e) {
+                if (ids[e] == kDuplicate) continue;
+                maximum = std::max(maximum, score_of(e));
+                if (token_ids[e] == labels[n]) label_score = score_of(e);
+            }
+            for (int64_t e = offsets[n]; is_active && e < offsets[n + 1]; ++e) {
+                if (ids[e] == kDuplicate) continue;
+                const double x = score_of(e) - maximum, term = std::exp(x);
+                sum += term;
+                weighted += term * std::max(x, kLeast);
+            }
+            const double log_sum = std::log(sum);
+            values[n] = is_active ? label_score - maximum - log_sum : 0;
+            values[positions + n] = is_active ? log_sum - weighted / sum : 0;
+            values[2 * positions + n] = is_active ? maximum + log_sum : 0;
+        }
+    });
+}
+
+// Writes the gradients of scores, from (2, positions) `grads` of log-probabilities and entropies, and those values.
+OUTCOME_RL_EXPORT void support_token_gradients(
+    const double* scores,
+    const int64_t* ids,
+    const int64_t* offsets,
+    const int64_t* labels,
+    const double* values,
+    const double* grads,
+    int64_t positions,
+    float* token_grads,
+    int32_t threads) noexcept {
+    if (positions == 0) return;
+    over_rows(positions, kExpValues * (offsets[positions] / positions + 1), threads, [=](int64_t begin, int64_t end) {
+        for (int64_t n = begin; n < end; ++n) {
+            const double entropy = values[positions + n], log_sum = values[2 * positions + n];
+            const double g = grads[n], h = grads[positions + n];
+            for (int64_t e = offsets[n]; e < offsets[n + 1]; ++e) {
+                const double log_p = scores[e] - log_sum, p = std::exp(log_p);
+                const double at_label = ids[e] == labels[n] ? 1 : 0;
+                const double grad = g * (at_label - p) - h * p * (std::max(log_p, kLeast) + entropy);
+                token_grads[e] = ids[e] < 0 ? 0 : static_cast<float>(grad);
+            }
+        }
     });
 }
 

@@ -62,6 +62,8 @@ _FUNCTIONS = {
     "entries_by_token": (None, *[_POINTER] * 3, _INT64, _INT64, *[_POINTER] * 3),
     "kept_logits": (None, _INT32, *[_POINTER] * 4, _INT64, _INT64, _POINTER, _INT32),
     "segment_sums": (None, _INT32, *[_POINTER] * 4, _INT64, _INT64, _POINTER, _INT32),
+    "support_log_softmax": (None, *[_POINTER] * 6, _INT64, _INT64, _POINTER, _INT32),
+    "support_token_gradients": (None, *[_POINTER] * 6, _INT64, _POINTER, _INT32),
 }
 
 

@@ -14,6 +14,27 @@ void row_statistics(
     int32_t, const void*, const int64_t*, const uint8_t*, int64_t, int64_t, float, double*, int32_t) noexcept;
 void kept_logits(
     int32_t, const void*, const void*, const int64_t*, const int64_t*, int64_t, int64_t, float*, int32_t) noexcept;
+void support_log_softmax(
+    const double*,
+    const int64_t*,
+    const int64_t*,
+    const int64_t*,
+    const int64_t*,
+    const uint8_t*,
+    int64_t,
+    int64_t,
+    double*,
+    int32_t) noexcept;
+void support_token_gradients(
+    const double*,
+    const int64_t*,
+    const int64_t*,
+    const int64_t*,
+    const double*,
+    const double*,
+    int64_t,
+    float*,
+    int32_t) noexcept;
 }
 
 namespace {
@@ -91,6 +112,59 @@ void check_kept_logits(int32_t kind) {
     }
 }
 
+// Positions that kept 1, 2, ... tokens, the last of each a duplicate; every third position is not active.
+void check_support_softmax() {
+    const int64_t positions = 9, tokens = 50, duplicate = -2;
+    std::vector<int64_t> offsets{0}, token_ids, ids, labels;
+    std::vector<uint8_t> active;
+    for (int64_t n = 0; n < positions; ++n) {
+        for (int64_t k = 0; k <= n; ++k) token_ids.push_back((7 * n + k) % tokens);
+        labels.push_back(token_ids[offsets.back() + n / 2]);
+        active.push_back(n % 3 != 2);
+        token_ids.push_back(labels.back());
+        offsets.push_back(static_cast<int64_t>(token_ids.size()));
+    }
+    ids = token_ids;
+    std::vector<double> scores(ids.size()), values(3 * positions), grads(2 * positions);
+    for (auto& score : scores) score = static_cast<double>(generator() % 1000) / 100 - 5;
+    for (auto& grad : grads) grad = static_cast<double>(generator() % 1000) / 500 - 1;
+    for (int64_t n = 0; n < positions; ++n) ids[offsets[n + 1] - 1] = duplicate;
+    support_log_softmax(
+        scores.data(),
+        ids.data(),
+        token_ids.data(),
+        offsets.data(),
+        labels.data(),
+        active.data(),
+        positions,
+        tokens,
+        values.data(),
+        1);
+    std::vector<float> found(ids.size());
+    support_token_gradients(
+        scores.data(), ids.data(), offsets.data(), labels.data(), values.data(), grads.data(), positions, found.data(), 1);
+    for (int64_t n = 0; n < positions; ++n) {
+        const int64_t last = offsets[n + 1] - 1;
+        double sum = 0, entropy = 0, logp = 0;
+        for (int64_t e = offsets[n]; e < last; ++e) sum += std::exp(scores[e]);
+        for (int64_t e = offsets[n]; e < last; ++e) {
+            const double log_p = scores[e] - std::log(sum);
+            entropy -= std::exp(log_p) * log_p;
+            if (ids[e] == labels[n]) logp = log_p;
+        }
+        const double expected[] = {logp, entropy, std::log(sum)};
+        for (int64_t i = 0; i < 3; ++i) {
+            near(values[i * positions + n], active[n] ? expected[i] : 0, 1e-9, "softmax of a support");
+        }
+        require(found[last] == 0, "gradient of a duplicate");
+        for (int64_t e = offsets[n]; active[n] && e < last; ++e) {
+            const double log_p = scores[e] - std::log(sum), p = std::exp(log_p);
+            const double grad = grads[n] * ((ids[e] == labels[n]) - p) - grads[positions + n] * p * (log_p + entropy);
+            near(found[e], grad, 1e-5, "gradient of a support's softmax");
+        }
+    }
+}
+
 }  // namespace
 
 int main() {
@@ -99,5 +173,6 @@ int main() {
         check_rows(kind);
         check_kept_logits(kind);
     }
-    std::puts("rows and kept logits are right");
+    check_support_softmax();
+    std::puts("rows, kept logits and supports are right");
 }

@@ -112,6 +112,53 @@ def test_sums_of_long_segments(impl: str, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("impl", FAST)
+def test_softmax_of_long_and_short_supports(impl: str) -> None:
+    """A position that kept 3,000 tokens, ends of a block, duplicates, an impossible token, one kept token, and none.
+
+    Values and gradients have the bits that a position has alone, so none depends on the others.
+    """
+    lengths = [3000, 127, 128, 129, 1, 0, 6]
+    g = torch.Generator().manual_seed(0)
+    offsets = torch.tensor([0, *lengths]).cumsum(0)
+    token_ids = torch.cat([torch.randperm(4000, generator=g)[:length] for length in lengths])
+    token_ids[-3:] = token_ids[-6:-3]
+    scores, ids = 5 * torch.randn(len(token_ids), generator=g).double(), token_ids.clone()
+    scores[-3:], ids[-3:] = scores[-6:-3], -2
+    scores[7] = -torch.inf
+    scores[offsets[4]], ids[offsets[4]] = 0, -1  # one kept token is not computed
+    labels = token_ids[(offsets[1:] - 1).clamp(min=0)]
+    active, grads = torch.tensor([True] * 5 + [False, True]), torch.randn(2, len(lengths), generator=g).double()
+    kernels = support_kernels(impl)
+
+    def both(part: slice, positions: slice, bounds: Tensor) -> tuple[Tensor, Tensor]:
+        support, label = Support(bounds, token_ids[part]), labels[positions].contiguous()
+        values = kernels.log_softmax(scores[part], ids[part], support, label, active[positions], 4000)
+        upstream = grads[:, positions].contiguous()
+        return values, kernels.token_gradients(scores[part], ids[part], bounds, label, values, upstream)
+
+    values, token_grads = both(slice(None), slice(None), offsets)
+    for n, length in enumerate(lengths):
+        part = slice(int(offsets[n]), int(offsets[n + 1]))
+        alone = both(part, slice(n, n + 1), torch.tensor([0, length]))
+        assert torch.equal(alone[0][:, 0], values[:, n])
+        assert torch.equal(alone[1], token_grads[part])
+        if length == 0:
+            assert not values[:, n].any()
+            continue
+        leaf = scores[part].clone().requires_grad_()
+        is_new = ids[part] != -2
+        log_p = leaf[is_new].log_softmax(0)
+        logp = log_p[(token_ids[part][is_new] == labels[n]).nonzero()[0, 0]]
+        entropy = -(log_p.exp() * log_p.clamp(min=-1e6)).sum()
+        torch.testing.assert_close(values[:2, n], torch.stack([logp, entropy]).detach(), atol=1e-12, rtol=1e-12)
+        if length > 1:
+            (grads[0, n] * logp + grads[1, n] * entropy).backward()
+            torch.testing.assert_close(token_grads[part].double(), leaf.grad, atol=1e-7, rtol=1e-6)
+        else:
+            assert not token_grads[part].any()
+
+
+@pytest.mark.parametrize("impl", FAST)
 def test_a_label_that_is_not_kept_and_a_token_out_of_range_give_nan(impl: str) -> None:
     """As under torch.compile and on a GPU, where the values are not checked beforehand."""
     support = Support(torch.tensor([0, 2, 4, 6, 8]), torch.tensor([1, 2, 1, 2, 1, V, -2, 1]))
@@ -119,23 +166,6 @@ def test_a_label_that_is_not_kept_and_a_token_out_of_range_give_nan(impl: str) -
     labels = torch.tensor([1, 3, 1, 1])
     values = torch.ops.outcome_rl.support_logprobs(*head, labels, None, *support, 1.0, None, impl)[0]
     assert values[0].isnan().tolist() == [False, True, True, True]
-
-
-@pytest.mark.parametrize("impl", FAST)
-def test_a_kept_token_may_be_impossible(impl: str) -> None:
-    """Its logit is -inf: it has probability 0, adds nothing to the entropy, and gets no gradient."""
-    bias = torch.zeros(V).index_fill(0, torch.tensor([2]), -torch.inf)
-    offsets, ids, labels = torch.tensor([0, 3, 5]), torch.tensor([2, 1, 3, 1, 2]), torch.tensor([1, 1])
-    hidden, weight = torch.ones(2, H), torch.linspace(-1, 1, V * H).view(V, H).requires_grad_()
-    logps, entropies = linear_logprobs(
-        hidden, weight, labels, support=(offsets, ids), bias=bias, return_entropy=True, impl=impl
-    )
-    (logps + entropies).sum().backward()
-    scores = (hidden[0] @ weight.detach().T)[[1, 3]].log_softmax(0)
-    torch.testing.assert_close(logps.detach(), torch.stack([scores[0], scores.new_zeros(())]))
-    torch.testing.assert_close(entropies.detach(), torch.stack([-(scores.exp() * scores).sum(), scores.new_zeros(())]))
-    assert weight.grad.isfinite().all()
-    assert weight.grad.any(dim=1).nonzero()[:, 0].tolist() == [1, 3]
 
 
 def with_kept(*kept: list[int], labels: list[int], impl: str, weight: Tensor | None = None) -> Any:

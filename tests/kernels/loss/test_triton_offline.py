@@ -27,8 +27,8 @@ from outcome_rl_kernels.loss.rows.triton import (
     row_statistics,
 )
 from outcome_rl_kernels.loss.sampled.triton import TritonEntries, hidden_gradient, room, sample
-from outcome_rl_kernels.loss.support.triton import kept_logits, segment_sums
-from outcome_rl_kernels.loss.types import LogitRows, RowGradients, TokenBatch
+from outcome_rl_kernels.loss.support.triton import kept_logits, log_softmax, segment_sums, token_gradients
+from outcome_rl_kernels.loss.types import LogitRows, RowGradients, Support, TokenBatch
 
 pytestmark = pytest.mark.offline
 R = 2
@@ -86,6 +86,11 @@ def launches() -> Iterator[tuple[str, Callable[[], object]]]:
     yield "gradients without entropies", partial(row_gradients, rows, STATISTICS, ROW, None, logits)
     yield "all rows", partial(row_statistics, rows)
     bounds, scores = torch.tensor([0, R, R]), torch.zeros(R, dtype=torch.float64)
+    for active in (None, MASK):
+        given = scores, LABELS, Support(bounds, LABELS), LABELS, active, 128256
+        yield f"softmax of supports{'' if active is None else ', masked'}", partial(log_softmax, *given)
+    values = torch.zeros(3, R, dtype=torch.float64)
+    yield "token gradients", partial(token_gradients, scores, LABELS, bounds, LABELS, values, values[:2])
     for dtype in (torch.bfloat16, torch.float32, torch.float16):
         for width in (4096, 511):
             table = torch.zeros(R, width, dtype=dtype)

@@ -12,10 +12,10 @@ Shapes: N tokens (positions), E entries of all supports (the kept tokens of ever
     d weight  = sum of d logit_e hidden[row_e] over the entries of a token              `segment_sums`
 
 `g` and `e` are the gradients of logp and entropy. The logits are float32, whatever the operands. The softmax is in
-float64 and in PyTorch, since its E numbers are few beside the E H of the gathers. Entries are sorted by token once,
-which finds duplicates and gives the gradient of the weight one order of summation, without atomics. A position with one
-kept token has log-probability 0 and no gradient, and its row of the head is not read. Rows of inactive positions are
-not read either.
+float64, since its E numbers are few: one launch forward (`log_softmax`), one backward (`token_gradients`). Entries are
+sorted by token once, which finds duplicates and gives the gradient of the weight one order of summation, without
+atomics. A position with one kept token has log-probability 0 and no gradient, and its row of the head is not read. Rows
+of inactive positions are not read either.
 """
 
 from typing import Any, NamedTuple, Protocol
@@ -27,10 +27,6 @@ from outcome_rl_kernels.checks import check_tensor, is_readable, refuse_second_d
 from outcome_rl_kernels.loss.chunked_head import empty_gradients
 from outcome_rl_kernels.loss.support import cpu
 from outcome_rl_kernels.loss.types import Head, Support, Wants, wants_of
-
-_DUPLICATE = -2
-_LOWEST = -1e300  # a maximum is at least this, since -inf - -inf is NaN
-_LEAST = -800.0  # a logarithm whose exponential is 0; 0 * -inf would be NaN
 
 
 def check_support(given: Any, labels_N: Tensor, active_N: Tensor | None, vocabulary: int) -> Support:
@@ -130,7 +126,7 @@ def _entries(support: Support, active_N: Tensor | None, vocabulary: int) -> _Ent
     sorted_keys_E, order_E = (ids_E * len(is_computed_N)).add_(rows_E).sort()
     ids_E = ids_E.where(is_computed_E, -1)
     later_E = order_E[1:]
-    ids_E.scatter_(0, later_E, ids_E[later_E].masked_fill_(sorted_keys_E[1:] == sorted_keys_E[:-1], _DUPLICATE))
+    ids_E.scatter_(0, later_E, ids_E[later_E].masked_fill_(sorted_keys_E[1:] == sorted_keys_E[:-1], -2))
     return _Entries(rows_E, ids_E, order_E)
 
 
@@ -140,13 +136,35 @@ def _token_offsets(sorted_ids_E: Tensor, vocabulary: int) -> Tensor:
 
 
 class SupportKernels(Protocol):
-    """Gathers of rows of contiguous tables: `support.cpu` (C++) and `support.triton` (GPU) have them.
+    """Gathers of rows of contiguous tables, and the softmax: `support.cpu` (C++) and `support.triton` (GPU) have them.
 
     Every sum has one order, whatever runs at the same time.
     """
 
     def kept_logits(self, hidden_NH: Tensor, weight: Tensor, rows_E: Tensor, ids_E: Tensor) -> Tensor:
         """Return `hidden[rows] . weight[ids]` of each entry, (E,) float32; 0 where the id is negative."""
+
+    def log_softmax(
+        self, scores_E: Tensor, ids_E: Tensor, support: Support, labels_N: Tensor, active_N: Tensor | None, tokens: int
+    ) -> Tensor:
+        """Return log-probabilities of the labels, entropies and log-sum-exps of positions, (3, N) float64.
+
+        Args:
+            scores_E: float64 logits / temperature, 0 where the id is -1.
+            ids_E: of `_Entries`.
+            active_N: positions that are False get zeros.
+            tokens: the size of the vocabulary. A label that is not kept, and a kept token out of range, give NaN.
+        """
+
+    def token_gradients(
+        self, scores_E: Tensor, ids_E: Tensor, offsets: Tensor, labels_N: Tensor, values_3N: Tensor, grads_2N: Tensor
+    ) -> Tensor:
+        """Return the gradients of scores, (E,) float32, 0 where the id is negative.
+
+        Args:
+            values_3N: result of `log_softmax`.
+            grads_2N: gradients of its log-probabilities and entropies, float64.
+        """
 
     def segment_sums(self, table: Tensor, index_E: Tensor, coefficients_E: Tensor, offsets: Tensor) -> Tensor:
         """Return for each segment of entries the sum of `coefficient * table[index]`, (S, H) in the table's dtype.
@@ -166,45 +184,6 @@ def support_kernels(impl: str) -> SupportKernels:
     return triton
 
 
-def _log_softmax(
-    scores_E: Tensor, entries: _Entries, support: Support, labels_N: Tensor, active_N: Tensor | None, vocabulary: int
-) -> Tensor:
-    """Return log-probabilities of the labels, entropies and log-sum-exps of positions, (3, N).
-
-    A label that is not kept, and a kept token out of range, give NaN. Positions that are not active get zeros.
-    """
-    lengths_N, is_new_E = support.offsets.diff(), entries.ids_E != _DUPLICATE
-
-    def over_positions(values_E: Tensor, how: str = "sum") -> Tensor:
-        found_N: Tensor = torch.segment_reduce(values_E, how, lengths=lengths_N, unsafe=True)  # in one order
-        return found_N
-
-    is_token_E = support.token_ids == support.token_ids.clamp(0, vocabulary - 1)
-    scores_E = scores_E.where(is_token_E, torch.nan).masked_fill(~is_new_E, -torch.inf)
-    maxima_N = over_positions(scores_E, "max").clamp(min=_LOWEST)
-    distances_E = scores_E - maxima_N[entries.rows_E]
-    terms_E = distances_E.exp()
-    sums_N, moments_N = over_positions(terms_E), over_positions(terms_E * distances_E.clamp(min=_LEAST))
-    is_label_E = is_new_E & (support.token_ids == labels_N[entries.rows_E])
-    label_distances_N = over_positions(distances_E.masked_fill(~is_label_E, 0))
-    is_held_N, log_sums_N = over_positions(is_label_E.double()) > 0, sums_N.log()
-    logps_N = (label_distances_N - log_sums_N).masked_fill(~is_held_N, torch.nan)
-    values_3N = torch.stack([logps_N, log_sums_N - moments_N / sums_N, maxima_N + log_sums_N])
-    return values_3N if active_N is None else values_3N.masked_fill(~active_N, 0)
-
-
-def _score_gradients(
-    scores_E: Tensor, rows_E: Tensor, ids_E: Tensor, labels_N: Tensor, values_3N: Tensor, grads_2N: Tensor
-) -> Tensor:
-    """Return the gradients of scores, (E,) float32, 0 where the id is negative."""
-    _, entropies_E, log_sums_E = values_3N[:, rows_E].unbind()
-    logp_grads_E, entropy_grads_E = grads_2N[:, rows_E].unbind()
-    log_p_E = scores_E - log_sums_E
-    p_E, at_label_E = log_p_E.exp(), (ids_E == labels_N[rows_E]).double()
-    grads_E = logp_grads_E * (at_label_E - p_E) - entropy_grads_E * p_E * (log_p_E.clamp(min=_LEAST) + entropies_E)
-    return grads_E.masked_fill(ids_E < 0, 0).float()
-
-
 @torch.library.custom_op("outcome_rl::support_logprobs", mutates_args=())
 def logprobs_operator(
     hidden_NH: Tensor,
@@ -218,7 +197,7 @@ def logprobs_operator(
     softcap: float | None,
     impl: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """(3, N) results of `_log_softmax`; for backward (E,) scores, and (E,) rows, ids and order of `_Entries`."""
+    """(3, N) results of `log_softmax`; for backward (E,) scores, and (E,) rows, ids and order of `_Entries`."""
     support, kernels = Support(offsets, token_ids), support_kernels(impl)
     entries = _entries(support, active_N, weight.shape[0])
     hidden_NH, weight = hidden_NH.contiguous(), weight.contiguous()
@@ -229,7 +208,11 @@ def logprobs_operator(
         scores_E.div_(softcap).tanh_().mul_(softcap)
     if temperature != 1:
         scores_E /= temperature
-    return _log_softmax(scores_E, entries, support, labels_N, active_N, weight.shape[0]), scores_E, *entries
+    return (
+        kernels.log_softmax(scores_E, entries.ids_E, support, labels_N, active_N, weight.shape[0]),
+        scores_E,
+        *entries,
+    )
 
 
 @logprobs_operator.register_fake
@@ -260,7 +243,7 @@ def gradients_operator(
 ) -> tuple[Tensor, Tensor, Tensor]:
     kernels, wanted = support_kernels(impl), Wants(*wants)
     grads_2N = grads_3N[:2] if temperature == 1 else grads_3N[:2] / temperature
-    grads_E = _score_gradients(scores_E, rows_E, ids_E, labels_N, values_3N, grads_2N)
+    grads_E = kernels.token_gradients(scores_E, ids_E, offsets, labels_N, values_3N, grads_2N.contiguous())
     if softcap is not None:
         grads_E *= 1 - (scores_E * (temperature / softcap)).square_()
     hidden_grad, weight_grad, bias_grad = (weight.new_empty(0) for _ in range(3))

@@ -1,4 +1,4 @@
-"""Supports on the CPU: products with kept rows of a head, and sums of gradients (csrc/support.cpp)."""
+"""Supports on the CPU: products with kept rows of a head, their softmax, sums of gradients (csrc/support.cpp)."""
 
 from math import prod
 
@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from outcome_rl_kernels.backends import call_native
+from outcome_rl_kernels.loss.types import Support
 
 
 def kept_logits(hidden_NH: Tensor, weight: Tensor, rows_E: Tensor, ids_E: Tensor) -> Tensor:
@@ -16,6 +17,26 @@ def kept_logits(hidden_NH: Tensor, weight: Tensor, rows_E: Tensor, ids_E: Tensor
     given = kind, hidden_NH, weight, rows_E, ids_E, len(ids_E), weight.shape[1]
     call_native("kept_logits", *given, logits_E, torch.get_num_threads())
     return logits_E
+
+
+def log_softmax(
+    scores_E: Tensor, ids_E: Tensor, support: Support, labels_N: Tensor, active_N: Tensor | None, tokens: int
+) -> Tensor:
+    """As in `SupportKernels`."""
+    values_3N = scores_E.new_empty(3, len(labels_N))
+    given = scores_E, ids_E, support.token_ids, support.offsets, labels_N, active_N
+    call_native("support_log_softmax", *given, len(labels_N), tokens, values_3N, torch.get_num_threads())
+    return values_3N
+
+
+def token_gradients(
+    scores_E: Tensor, ids_E: Tensor, offsets: Tensor, labels_N: Tensor, values_3N: Tensor, grads_2N: Tensor
+) -> Tensor:
+    """As in `SupportKernels`."""
+    grads_E = torch.empty(len(ids_E), dtype=torch.float32, device="cpu")
+    given = scores_E, ids_E, offsets, labels_N, values_3N, grads_2N
+    call_native("support_token_gradients", *given, len(labels_N), grads_E, torch.get_num_threads())
+    return grads_E
 
 
 def segment_sums(table: Tensor, index_E: Tensor, coefficients_E: Tensor, offsets: Tensor) -> Tensor:

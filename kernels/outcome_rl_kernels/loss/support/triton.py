@@ -1,9 +1,10 @@
-"""Supports on a GPU, in Triton: products with kept rows of a head, and the sums of gradients.
+"""Supports on a GPU, in Triton: products with kept rows of a head, their softmax, and the sums of gradients.
 
-In the products, each program gathers tiles of rows, 16 bytes an access where H allows it. A segment, such as the
-positions that kept a token, is cut into pieces of `_PIECE` entries. A piece belongs to one program for each block of
-columns, and the pieces of a long segment are added in order: no atomics, so the same call has the same bits. Zeros are
-written for tokens that no position kept.
+The softmax of a position, and its gradient, belong to one program each, which walks the entries in order. In the
+products, each program gathers tiles of rows, 16 bytes an access where H allows it. A segment, such as the positions
+that kept a token, is cut into pieces of `_PIECE` entries. A piece belongs to one program for each block of columns, and
+the pieces of a long segment are added in order: no atomics, so the same call has the same bits. Zeros are written for
+tokens that no position kept.
 """
 
 from typing import Any
@@ -13,9 +14,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from outcome_rl_kernels.loss.types import Support
+
 # With SmolLM2's supports at top-p .95, one token of 49,152 is kept at a third of the positions, and one position keeps
 # 2,850 tokens: without pieces, one program would still walk them after all others have ended.
 _PIECE = 256
+_LOWEST = tl.constexpr(-1e300)  # a maximum starts here, since -inf - -inf is NaN
+_LEAST = tl.constexpr(-800.0)  # a logarithm whose exponential is 0; 0 * -inf would be NaN
+_DUPLICATE = tl.constexpr(-2)
 
 
 @triton.jit
@@ -39,6 +45,74 @@ def _kept_logits_kernel(
         columns = start + tl.arange(0, BLOCK_H)
         sums += _gather(hidden_ptr, rows, columns, width) * _gather(weight_ptr, ids, columns, width)
     tl.store(logits_ptr + entry, tl.sum(sums, axis=1), mask=entry < entries)
+
+
+@triton.jit(do_not_specialize=["positions"])
+def _log_softmax_kernel(
+    scores_ptr, ids_ptr, token_ids_ptr, offsets_ptr, labels_ptr, active_ptr, values_ptr, positions, tokens,
+    BLOCK_E: tl.constexpr,
+):  # fmt: skip
+    """Write log-probability of the label, entropy and log-sum-exp of a position."""
+    position = tl.program_id(0).to(tl.int64)
+    values_ptr += position
+    if active_ptr is not None:  # noqa: SIM102 - known when compiled, the next one is not
+        if tl.load(active_ptr + position) == 0:
+            for i in tl.static_range(3):
+                tl.store(values_ptr + i * positions, 0.0)
+            return
+    label = tl.load(labels_ptr + position)
+    start, end = tl.load(offsets_ptr + position), tl.load(offsets_ptr + position + 1)
+    maxima = tl.full((BLOCK_E,), _LOWEST, tl.float64)
+    sums = tl.zeros((BLOCK_E,), tl.float64)
+    weighted = tl.zeros((BLOCK_E,), tl.float64)
+    label_scores = tl.zeros((BLOCK_E,), tl.float64)
+    holders = tl.zeros((BLOCK_E,), tl.int32)
+    for first in range(start, end, BLOCK_E):
+        entry = first + tl.arange(0, BLOCK_E)
+        is_new = tl.load(ids_ptr + entry, mask=entry < end, other=_DUPLICATE) != _DUPLICATE
+        token_ids = tl.load(token_ids_ptr + entry, mask=is_new, other=0)
+        scores = tl.load(scores_ptr + entry, mask=is_new, other=float("-inf"))
+        scores = tl.where((token_ids >= 0) & (token_ids < tokens), scores, float("nan"))
+        is_label = is_new & (token_ids == label)
+        raised = tl.maximum(maxima, scores)
+        drop = tl.maximum(maxima - raised, _LEAST)
+        d, factor = scores - raised, tl.exp(drop)
+        terms = tl.exp(d)
+        weighted = (weighted + sums * drop) * factor + terms * tl.maximum(d, _LEAST)
+        sums = sums * factor + terms
+        label_scores += tl.where(is_label, scores, 0.0)
+        holders += is_label.to(tl.int32)
+        maxima = raised
+    maximum = tl.max(maxima, axis=0)
+    drop = tl.maximum(maxima - maximum, _LEAST)
+    factor = tl.exp(drop)
+    total = tl.sum(sums * factor, axis=0)
+    log_total = tl.log(total)
+    logp = tl.sum(label_scores, axis=0) - maximum - log_total
+    tl.store(values_ptr, tl.where(tl.sum(holders, axis=0) > 0, logp, float("nan")))
+    tl.store(values_ptr + positions, log_total - tl.sum((weighted + sums * drop) * factor, axis=0) / total)
+    tl.store(values_ptr + 2 * positions, maximum + log_total)
+
+
+@triton.jit(do_not_specialize=["positions"])
+def _token_gradients_kernel(
+    scores_ptr, ids_ptr, offsets_ptr, labels_ptr, values_ptr, grads_ptr, token_grads_ptr, positions,
+    BLOCK_E: tl.constexpr,
+):  # fmt: skip
+    position = tl.program_id(0).to(tl.int64)
+    label = tl.load(labels_ptr + position)
+    logp_grad, entropy_grad = tl.load(grads_ptr + position), tl.load(grads_ptr + positions + position)
+    entropy = tl.load(values_ptr + positions + position)
+    log_sum = tl.load(values_ptr + 2 * positions + position)
+    end = tl.load(offsets_ptr + position + 1)
+    for first in range(tl.load(offsets_ptr + position), end, BLOCK_E):
+        entry = first + tl.arange(0, BLOCK_E)
+        ids = tl.load(ids_ptr + entry, mask=entry < end, other=-1)
+        log_p = tl.load(scores_ptr + entry, mask=ids >= 0, other=0.0) - log_sum
+        p = tl.exp(log_p)
+        grads = logp_grad * (tl.where(ids == label, 1.0, 0.0) - p)
+        grads -= entropy_grad * p * (tl.maximum(log_p, _LEAST) + entropy)
+        tl.store(token_grads_ptr + entry, tl.where(ids >= 0, grads, 0.0).to(tl.float32), mask=entry < end)
 
 
 @triton.jit
@@ -122,6 +196,53 @@ def kept_logits(hidden_NH: Tensor, weight: Tensor, rows_E: Tensor, ids_E: Tensor
         threads=32,
     )
     return logits_E
+
+
+def log_softmax(
+    scores_E: Tensor, ids_E: Tensor, support: Support, labels_N: Tensor, active_N: Tensor | None, tokens: int
+) -> Tensor:
+    """As in `SupportKernels`."""
+    values_3N = scores_E.new_empty(3, len(labels_N))
+    launch(
+        _log_softmax_kernel,
+        len(labels_N),
+        scores_E,
+        scores_ptr=scores_E,
+        ids_ptr=ids_E,
+        token_ids_ptr=support.token_ids.contiguous(),
+        offsets_ptr=support.offsets.contiguous(),
+        labels_ptr=labels_N.contiguous(),
+        active_ptr=None if active_N is None else active_N.contiguous(),
+        values_ptr=values_3N,
+        positions=len(labels_N),
+        tokens=tokens,
+        BLOCK_E=128,
+        threads=64,
+    )
+    return values_3N
+
+
+def token_gradients(
+    scores_E: Tensor, ids_E: Tensor, offsets: Tensor, labels_N: Tensor, values_3N: Tensor, grads_2N: Tensor
+) -> Tensor:
+    """As in `SupportKernels`."""
+    grads_E = scores_E.new_empty(len(ids_E), dtype=torch.float32)
+    launch(
+        _token_gradients_kernel,
+        len(labels_N),
+        scores_E,
+        scores_ptr=scores_E,
+        ids_ptr=ids_E,
+        offsets_ptr=offsets.contiguous(),
+        labels_ptr=labels_N.contiguous(),
+        values_ptr=values_3N,
+        grads_ptr=grads_2N,
+        token_grads_ptr=grads_E,
+        positions=len(labels_N),
+        BLOCK_E=128,
+        threads=64,
+    )
+    return grads_E
 
 
 def segment_sums(
