@@ -61,7 +61,9 @@ def quantity(answer: str) -> Quantity | None:
     if prefix is not None:
         text = f"{prefix[1]}{text[prefix.end() :]}"
     end = len(text)
-    while end and (text[end - 1].isalpha() or text[end - 1] in " /.·⋅*⁻¹²³⁴⁵⁶-%$€£¥¢₹₩₽°℃℉()"):
+    while end and (
+        (text[end - 1].isalpha() and text[end - 1] != "π") or text[end - 1] in " /.·⋅*⁻¹²³⁴⁵⁶-%$€£¥¢₹₩₽°℃℉()"
+    ):
         end -= 1
     command = re.match("[A-Za-z]+", text[end:]) if text[:end].endswith("\\") else None  # `\pi` is no unit
     end += len(command[0]) if command else len(text[end:]) - len(text[end:].lstrip(")"))

@@ -14,7 +14,8 @@ _BEHIND = (
 )
 CHOICE = (
     rf"{_OPENS}(?:\[(?=[A-J]\]))?(?P<label>(?:\((?=[A-J]\)))?(?P<letter>[A-J]))"
-    rf"(?:(?:{_BEHIND})(?!\s*(?:and|or)\b)(?:(?!\b[A-J][).:](?!M\b))[\s\S])*$|[)\]]?[\s.$}}]*$)"
+    rf"(?:(?:{_BEHIND})(?!\s*(?:and|or|(?:is|are) (?:not|wrong|incorrect|false))\b)"
+    rf"(?:(?!\b[A-J][).:](?!M\b))[\s\S])*$|[)\]]?[\s.$}}]*$)"
 )
 """A letter with what names or explains it, as all of a text."""
 

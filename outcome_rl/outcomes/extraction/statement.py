@@ -53,7 +53,7 @@ _UNSETTLED = re.compile(
 _LIMITED = re.compile(rf"(?i){words.LIMITS}\s{{0,3}}\Z")  # in other languages than English
 # Right before a value that is denied: `cannot be`, `isn't`.
 DENIED = re.compile(r"(?i)(?:n't|not)(?: also)?(?: be)?[\s:,]*+\Z")
-_PLANS = re.compile(r"(?i)\b(?:if|when|never|half|twice|double|triple)\b|n't\b")
+_PLANS = re.compile(r"(?i)\b(?:if|when|never|impossible|half|twice|double|triple)\b|n't\b")
 _VERB = re.compile(_VERB_OR_SIGN + r"|\b(?:has|have|had|was|were|will|would|can|could|should|must)\b")
 # `After 2 hours, ...`: what stands before the clause.
 _BEFORE = re.compile(
