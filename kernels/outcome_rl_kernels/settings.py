@@ -422,7 +422,12 @@ def _check_contents(name: str, values: list[Any], kind: Any) -> None:
             raise ValueError(f"{name} must be {in_words(kind)}; got {wrong[0]!r}")
     elif origin is dict:
         check_types(f"{name}, a key,", list(chain.from_iterable(values)), inner[0])
-        check_types(name, list(chain.from_iterable(value.values() for value in values)), inner[1])
+        try:
+            check_types(name, list(chain.from_iterable(value.values() for value in values)), inner[1])
+        except ValueError:  # all values at once name no key
+            for key, item in chain.from_iterable(value.items() for value in values):
+                check_types(f"{name}.{key}", [item], inner[1])
+            raise
     elif origin is list:
         check_types(name, list(chain.from_iterable(values)), inner[0])
     elif origin is tuple:

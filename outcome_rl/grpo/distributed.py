@@ -183,14 +183,6 @@ def check_same(facts: Callable[[], Mapping[str, object]]) -> None:
         raise ValueError(f"the processes of a run must agree; {'; '.join(differences)}. Start all by the same command")
 
 
-@torch.no_grad()
-def broadcast_parameters(model: nn.Module) -> None:
-    """Copy the weights of rank zero to every process: weights that a model's files lack are drawn at random."""
-    if world_size() > 1:
-        for parameter in model.parameters():
-            dist.broadcast(parameter, src=0)
-
-
 def contiguous_shard(items: Sequence[T]) -> Sequence[T]:
     """Return this process's slice of items that all processes hold; slices differ in length by at most one."""
     bounds = [len(items) * own // world_size() for own in (rank(), rank() + 1)]

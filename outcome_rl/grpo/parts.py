@@ -179,7 +179,6 @@ def _load_policy(plan: Plan) -> Policy:
             "end tokens": policy.end_token_ids,
         }
     )
-    distributed.broadcast_parameters(policy.model)
     return policy
 
 

@@ -1,14 +1,23 @@
 """Files of runs, finished or not, as the tools read them."""
 
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from outcome_rl.files.bounds import read_state_file
-from outcome_rl.grpo.config.load import read_yaml
+from outcome_rl.files.run_rows import STREAMS, read_stream
+from outcome_rl.grpo.config.load import leaves, read_yaml
+from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.data.problems import set_name
 from outcome_rl.grpo.run.evaluation import MACRO_TEST, MACRO_VALIDATION, best_steps, watched_set
-from outcome_rl.grpo.run.run_log import STREAMS, has_rows, read_stream
+from outcome_rl.grpo.run.run_log import has_rows
+from outcome_rl_kernels.settings import nested, settings_of
 
+NEEDED = {
+    *("model.path", "data.train_files", "data.val_files", "data.test_files"),
+    *("exploration.bonus", "exploration.adv_estimator"),
+}
 PARTS = {"test": (MACRO_TEST, "test_files"), "validation": (MACRO_VALIDATION, "val_files")}
 
 
@@ -59,10 +68,24 @@ def read_run(folder: Path) -> Run:
     """Read the files of a run, which may still be running; skip a line that is being written.
 
     Raises:
-        ValueError: the folder holds no run, or a row of it is damaged.
+        ValueError: the folder holds no run, or its settings or a row of it are damaged.
     """
     path = folder / "config.yaml"
     if not path.is_file() or not has_rows(folder):
         raise ValueError(f"{folder} holds no run: config.yaml and metrics.jsonl or evaluations.jsonl are missing")
     streams = {stream: read_stream(folder, stream) for stream in STREAMS}
-    return Run(folder.name, read_state_file(path).decode(), read_yaml(path), **streams)
+    return Run(folder.name, read_state_file(path).decode(errors="replace"), _settings(path), **streams)
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    """Return the settings of a run, those that it lacks at their defaults, as a later version may add some."""
+    given, settings = dict(leaves(read_yaml(path))), nested(TrainConfig())
+    try:
+        if lacking := NEEDED - given.keys():
+            raise ValueError(f"it lacks {min(lacking)}")
+        for one in settings_of(TrainConfig):  # no configuration is made of them, which would import user code
+            *sections, name = one.name.split(".")
+            reduce(getitem, sections, settings)[name] = one.parse(given.get(one.name, one.default))
+        return settings
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path} is damaged: {error}. Restore it from a copy") from error

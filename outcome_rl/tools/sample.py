@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypedDict
 
 from outcome_rl.files.atomic import fingerprint, write_json
-from outcome_rl.files.bounds import read_state_file
-from outcome_rl.files.jsonl import append_rows, read_rows
+from outcome_rl.files.jsonl import append_rows, read_json, read_rows
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.data.problems import load_problems
@@ -71,6 +71,12 @@ def sampling_config(
     return config
 
 
+class SampledRow(TypedDict):
+    """The field of a row of samples by which a call that continues finds what is done."""
+
+    question_id: str
+
+
 @dataclass
 class Sampler:
     """Rollout engine that fills files with samples.
@@ -93,7 +99,7 @@ class Sampler:
             name: name of the samples; part of their seed.
             progress: called as `progress(questions done, questions)`.
         """
-        done, total = {row["question_id"] for row in read_rows(path)}, len(dataset.problems)
+        done, total = {row["question_id"] for row in read_rows(path, SampledRow)}, len(dataset.problems)
         # A few batches of the engine: enough to keep it busy, and little to lose in a kill.
         width = max(1, 4 * self.batch_size // sampling.n)
         copies = _copies(dataset)
@@ -153,7 +159,7 @@ def open_sampler(config: TrainConfig, sources: Sequence[str], out: Path) -> Iter
         FileNotFoundError, ValueError: bad data, model or settings, or `out` holds other samples.
     """
     record = out / "settings.json"
-    recorded = json.loads(read_state_file(record)) if record.exists() else None
+    recorded = read_json(record) if record.exists() else None
     config = replace(config, model=with_dtype(config.model, (recorded or {}).get("model.dtype")))
     chosen = check_engine(config.rollout)
     sets = [load_problems([one], config.data, training=False, needs_answers=config.needs_answers) for one in sources]

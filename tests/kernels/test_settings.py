@@ -290,7 +290,7 @@ def test_what_was_declared_is_accepted(good: Any) -> None:
         ({"version": 1, "lines": [], "pair": (True, 1)}, "file.pair must be an integer; got bool"),
         ({"version": 1, "lines": [LINE, 3]}, "file.lines must be a mapping, .*; got int"),
         ({"version": 1, "lines": [{}]}, "file.lines lacks 'colours'"),
-        ({"version": 1, "lines": [{"colours": {"a": "b"}}]}, "file.lines.colours must be a number or null; got str"),
+        ({"version": 1, "lines": [{"colours": {"a": "b"}}]}, "file.lines.colours.a must be a number or null; got str"),
     ],
 )
 def test_what_was_not_is_named_with_its_place(bad: Any, named: str) -> None:

@@ -90,3 +90,27 @@ def test_outcome_functions_get_the_rows_of_the_data(tmp_path: Path) -> None:
     assert report["outcome_rule"] == "divisors/1"
     assert report["pass_at_k"]["1"] > 0.9
     assert report["unresolved"] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "named"),
+    [
+        ("settings.json", '{"a":' * 5000 + "1" + "}" * 5000, "settings.json is damaged: "),
+        ("settings.json", "[]", "settings.json is damaged: it must be a mapping"),
+        ("settings.json", '{"model.dtype": 5}', "belongs to another run: "),
+        ("toy-test.jsonl", '{"gold": "1"}\n', "toy-test.jsonl, row 1 is damaged: it lacks 'question_id'"),
+        (
+            "toy-test.jsonl",
+            '{"question_id": []}\n',
+            "toy-test.jsonl, row 1 is damaged: it.question_id must be a string",
+        ),
+    ],
+)
+def test_a_damaged_folder_is_refused(
+    name: str, content: str, named: str, evaluated: tuple[Path, Result], finished: Path, tmp_path: Path
+) -> None:
+    out = shutil.copytree(evaluated[0], tmp_path / "out")
+    (out / name).write_text(content)
+    result = evaluate(finished / "checkpoints" / "global_step_4", *TWO_SETS, "--out", out)
+    assert result.exit_code == 2, result.output
+    assert named in result.stderr

@@ -14,11 +14,9 @@ from typing import Any, BinaryIO, TypedDict
 
 from outcome_rl.exploration.traces import sample_table
 from outcome_rl.files.bounds import bounded_lines
-from outcome_rl.files.jsonl import read_rows
+from outcome_rl.files.run_rows import STREAMS, read_stream
 from outcome_rl.grpo.run.tracking import ID_FILE, Tracker
 from outcome_rl_kernels.whole_files import force, force_folder, open_to_append
-
-STREAMS = ("metrics", "evaluations", "samples")
 
 
 class Counted(TypedDict):
@@ -138,25 +136,6 @@ class RunLog:
             file.close()
         for tracker in self._trackers:
             tracker.close()
-
-
-def read_stream(run_dir: Path, stream: str) -> list[dict[str, Any]]:
-    """Return every row of a stream in a run's folder.
-
-    Raises:
-        ValueError: a row is damaged, or its step does not follow from the row before it.
-    """
-    path, rows, before = run_dir / f"{stream}.jsonl", [], -1
-    for number, row in enumerate(read_rows(path), start=1):
-        step = row.get("step")
-        if type(step) is not int or step < before or (step == before and stream == "metrics"):
-            raise ValueError(
-                f"{path}, row {number} has step {step!r} after step {before}, and steps must be integers that ascend: "
-                "rows were doubled, moved or changed; restore the file from a copy"
-            )
-        before = step
-        rows.append(row)
-    return rows
 
 
 def _checked(file: BinaryIO, counted: Counted, path: Path, step: int) -> tuple[Any, int]:

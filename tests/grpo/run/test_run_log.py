@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from written_runs import evaluation
 
-from outcome_rl.grpo.run.run_log import STREAMS, Counted, RunLog, read_stream
+from outcome_rl.files.run_rows import STREAMS, read_stream
+from outcome_rl.grpo.run.run_log import Counted, RunLog
 
-METRICS = [{"step": step, "outcomes/correct_rate": step / 10, "note": "é"} for step in range(1, 6)]
-EVALUATIONS = [{"step": step, "dataset": name, "n": 1} for step in (0, 2, 4) for name in ("a", "b")]
+METRICS = [{"step": step, "outcomes/correct_rate": step / 10, "é": 1} for step in range(1, 6)]
+EVALUATIONS = [evaluation(step, name, 0.5, 1.0) for step in (0, 2, 4) for name in ("a", "b")]
 
 
 Rows = dict[str, Counted]
@@ -98,7 +100,7 @@ def test_a_doubled_last_row_is_dropped(stream: str, tmp_path: Path) -> None:
     assert contents(tmp_path) == before
 
 
-@pytest.mark.parametrize("rows", [[METRICS[0]] * 2, METRICS[1::-1], [{"note": "no step"}]])
+@pytest.mark.parametrize("rows", [[METRICS[0]] * 2, METRICS[1::-1], [{"no step": 1}]])
 def test_steps_ascend(rows: list[dict[str, Any]], tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(ValueError, match=r"metrics.jsonl, row \d has step .*restore the file"):
