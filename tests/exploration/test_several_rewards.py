@@ -48,6 +48,8 @@ def test_each_reward_is_normalised_then_their_sum(sizes: list[int], weights: lis
         ({"rewards": [[1.0, 0.0]] * 2, "reward_weights": [1.0]}, "reward_weights must be 2 numbers"),
         ({"rewards": [[1.0, 0.0]] * 2, "reward_weights": [1.0, math.nan]}, "reward_weights must be finite"),
         ({"rewards": None, "reward_weights": [1.0]}, "reward_weights must be 0 numbers"),
+        ({"rewards": [[1.0], [0.0, 1.0]]}, "rewards must be finite"),
+        ({"rewards": [[1.0, math.inf]] * 2}, "rewards must be finite"),
         ({"rewards": torch.zeros(2, 1, 1)}, "rewards must be 2 numbers"),
     ],
 )

@@ -16,6 +16,7 @@ from outcome_rl.files.atomic import (
     atomic_folder,
     check_folder,
     is_missing_folder,
+    remove_unfinished,
     seal_folder,
     write_json,
     write_text,
@@ -149,6 +150,15 @@ def test_a_folder_that_cannot_be_listed_is_not_sealed(tmp_path: Path, monkeypatc
     with pytest.raises(PermissionError):
         seal_folder(tmp_path)
     assert not (tmp_path / "MANIFEST").exists()
+
+
+def test_unfinished_files_and_folders_are_removed(tmp_path: Path) -> None:
+    for name in (".unfinished-folder", "folder"):
+        (tmp_path / name).mkdir()
+    for name in (".unfinished-file", "file"):
+        (tmp_path / name).touch()
+    remove_unfinished(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
 
 
 # Kind of a file or folder -> how it is made, from its path and a folder elsewhere.

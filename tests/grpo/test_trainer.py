@@ -20,6 +20,7 @@ from outcome_rl.grpo.plan import plan
 from outcome_rl.grpo.trainer import Trainer, train
 from outcome_rl.probe import Probe
 from outcome_rl.sampler.stale import rounding_limit
+from outcome_rl.toy import DialectTask
 from outcome_rl_kernels import OutcomeCounts
 
 PROBLEMS = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "problems"
@@ -120,6 +121,16 @@ def test_the_time_of_a_step_is_broken_down(finished: Path) -> None:
         assert all(part >= 0 for part in parts)
         assert sum(parts) <= row["time/step_s"] + 1e-3  # the parts do not overlap; how long each takes is the machine's
         assert row["time/outcomes_share"] == pytest.approx(row["time/outcomes_s"] / row["time/step_s"], abs=1e-3)
+
+
+def test_samples_explain_their_advantage(finished: Path) -> None:
+    samples = rows(finished, "samples")
+    assert [row["step"] for row in samples] == [2] * 8 + [4] * 8 + [6] * 8
+    golds = {row["id"]: row["answer"] for row in DialectTask().problems("train", 16)}
+    for row in samples:
+        assert row["gold"] == golds[row["question_id"]]
+        assert row["reward"] == float(row["outcome"] == row["gold"])
+        assert row["outcome"] is None or rf"\boxed{{ {row['outcome']} }}" in row["completion"]
 
 
 def test_the_seed_changes_the_run(finished: Path, small_config: MakeConfig, tmp_path: Path) -> None:
