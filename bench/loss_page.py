@@ -13,7 +13,7 @@ from bench.loss_plans import NATS
 from bench.loss_report import Record, Row, Section, number, of_floor, of_floor_text, row_of, table
 from bench.result_file import measured_on
 
-WHOLE, PEAKED = "loss-cuda", "loss-cuda-nats-16k"  # records of a GPU: every section; a language model's logits
+WHOLE = "loss-cuda"  # the record with every section on a GPU
 TRL = "TRL chunked log-probs"
 MAIN_GPU, DEAD = "Llama-3.1-8B, 16k", "Llama-3.1-8B, RL packed, 45% dead"
 OF_NATS = {nats: f"Llama-3.1-8B, logits of {nats:g} nats, 16k" for nats in NATS}
@@ -53,7 +53,7 @@ def readme_table(records: dict[str, Record]) -> str:
     """Return the table of the README, each library's own loss, from the records of a GPU."""
     loss = records[WHOLE]
     everywhere, dead = (loss["figures"]["sections"][title] for title in (MAIN_GPU, DEAD))
-    peaked = records[PEAKED]["figures"]["sections"][OF_NATS[0.46]]
+    peaked = with_section(records, OF_NATS[0.46])["figures"]["sections"][OF_NATS[0.46]]
     columns = ("every token has an advantage", "45 % of the tokens have none", "logits of 0.46 nats")
     lines = [f"| policy loss | {' | '.join(columns)} |", "|---|---|---|---|"]
     for name, row in LIBRARIES.items():
@@ -80,7 +80,7 @@ def readme_table(records: dict[str, Record]) -> str:
 def read_records(folder: Path) -> dict[str, Record]:
     """Return the records in a folder by name, GPUs first.
 
-    Runs of single sections by one commit on one machine are one record, under the name of the first.
+    Runs of single sections by one commit on one machine are one record, under their date.
     """
     records: dict[str, Record] = {}
     names: dict[tuple[str, str], str] = {}
@@ -88,9 +88,16 @@ def read_records(folder: Path) -> dict[str, Record]:
         record = json.loads(path.read_text())
         if "sections" not in record["figures"]:
             raise ValueError(f"{path} is of another version of this benchmark; run `python -m bench.loss` again")
-        name = names.setdefault((record["devices"][-1], record["commit"]), path.stem)
+        kind = "-".join(path.stem.split("-")[:2])
+        name = path.stem if path.stem == kind else f"{kind}-{record['date']}"
+        name = names.setdefault((record["devices"][-1], record["commit"]), name)
         records.setdefault(name, record)["figures"]["sections"] |= record["figures"]["sections"]
     return records
+
+
+def with_section(records: dict[str, Record], title: str) -> Record:
+    """Return the first record that has a section."""
+    return next(record for record in records.values() if title in record["figures"]["sections"])
 
 
 def blocks(records: dict[str, Record]) -> tuple[str, str]:

@@ -59,7 +59,7 @@ def pages() -> dict[Path, str]:
             "loss": short,
             "sampled": sampled.table([read(RESULTS / f"sampled-cpu-{threads}.json") for threads in (1, 2)]),
             "gpu": gpu_page.predictions_table(read(RESULTS / "gpu-speed.json"), losses[loss_page.WHOLE]),
-            "nats": gpu_page.sampled_table(losses[loss_page.PEAKED]),
+            "nats": gpu_page.sampled_table(loss_page.with_section(losses, loss_page.OF_NATS[0.46])),
             "divergences": "\n".join(
                 divergence.table(read(path)) for path in sorted(RESULTS.glob("divergence-*.json"))
             ),
