@@ -27,7 +27,7 @@ from outcome_rl import OutcomeMatcher, equivalent
 from outcome_rl.files.rows import read_objects
 from outcome_rl.outcomes import keys
 from outcome_rl.outcomes.canonical.units import UNIT_WORDS
-from outcome_rl.outcomes.extraction.response import final_answer
+from outcome_rl.outcomes.extraction.response import extract_answer
 
 OURS, STRICT, KEYS = "outcome_rl", "outcome_rl, `gold_tolerance=False`", "outcome_rl, keys only"
 STEP = 2048
@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def measure_pairs(path: Path) -> dict[str, dict[str, float]]:
     """Measure agreement with the labels of all rows that are neither suspect nor a matter of convention."""
     rows = [row for _, row in read_objects(path) if not row.get("suspect") and not row.get("convention")]
-    golds, predictions = ([final_answer(row[side]) for row in rows] for side in ("gold", "pred"))
+    golds, predictions = ([stated(row[side]) for row in rows] for side in ("gold", "pred"))
     expected = np.array([row["expected"] for row in rows])
     verdicts = {}
     for name, tolerance in ((OURS, True), (STRICT, False)):
@@ -109,6 +109,12 @@ def measure_pairs(path: Path) -> dict[str, dict[str, float]]:
         }
         for name, verdict in verdicts.items()
     }
+
+
+def stated(text: str) -> str:
+    """Return the answer that a text states, without the signs around it; else the text, so that all graders get one."""
+    answer = extract_answer(text)
+    return text if answer is None else answer.text
 
 
 def forget() -> None:
@@ -188,9 +194,7 @@ def measure_step(folder: Path, rounds: int) -> dict[str, dict[str, float]]:
     result = {}
     for name in ("gsm8k_14runs", "math500_3models", "qwen25math_math100x8"):
         rows = [(i, sample["text"], gold) for i, _, gold, sample in samples(folder / f"{name}.jsonl")]
-        rows = [
-            row for row in rows if not any(keys.is_open(keys.canonical_text(final_answer(text))) for text in row[1:])
-        ]
+        rows = [row for row in rows if not any(keys.is_open(keys.canonical_text(stated(text))) for text in row[1:])]
         ids, texts, golds = zip(*(rows * (STEP // len(rows) + 1))[:STEP], strict=True)
         times: dict[str, list[float]] = {"first": [], "again": []}
         for _ in range(rounds):
@@ -200,7 +204,7 @@ def measure_step(folder: Path, rounds: int) -> dict[str, dict[str, float]]:
                     start = time.process_time()
                     matcher.classify(ids, texts, golds)
                     times[when].append(1e3 * (time.process_time() - start))
-        result[name] = {"distinct_answers": len({final_answer(text) for text in texts})} | {
+        result[name] = {"distinct_answers": len({stated(text) for text in texts})} | {
             f"{when}_ms": statistics.median(measured) for when, measured in times.items()
         }
     return result
