@@ -147,10 +147,9 @@ def evaluate(
 
     only_our_progress()
     out = out or Path("evals") / Path(model).name
-    folder, hard_file = (
-        out.absolute(),
-        checked_output("--hard", hard, map(Path, data)),
-    )  # a user's function may change the directory
+    # Absolute, because a user's function may change the working directory.
+    folder = out.absolute()
+    hard_file = checked_output("--hard", hard, map(Path, data))
     settings = sampling_config(model, data, config, overrides)
     reports: dict[str, Report] = {}
     failed: list[dict[str, Any]] = []

@@ -56,11 +56,7 @@ def text_of(sample: Any, where: str) -> str:
     """Return the text of a sample: itself, its text field, what the assistant said last, or all of its parts."""
     if isinstance(sample, str | int | float) and not isinstance(sample, bool):
         return str(sample)
-    if (
-        isinstance(sample, list)
-        and sample
-        and all({"role", "from"} & one.keys() for one in sample if isinstance(one, Mapping))
-    ):
+    if isinstance(sample, list) and sample and all(_SPEAKER & one.keys() for one in sample if isinstance(one, Mapping)):
         said = [one for one in sample if not isinstance(one, Mapping) or _is_said(one)] or sample
         return text_of(said[-1], where)
     if isinstance(sample, list) and all(isinstance(one, Mapping) for one in sample):
