@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from outcome_rl.isolation.process_memory import status_kib
+from outcome_rl_kernels.loss.chunked_head import KEPT_ROOM
 
 Call = Callable[[], object]
 QUEUED_CYCLES = 10_000_000  # of a GPU: about 5 ms, more than the host needs to launch a loss
@@ -153,7 +154,8 @@ def peak_mib(call: Call, device: torch.device) -> float | None:
     """Return the peak memory of `call` above the memory before it, in MiB; None if the system does not report it.
 
     On a GPU it is the memory of PyTorch's allocator. On Linux it is the growth of the process's resident memory, whose
-    high-water mark the kernel resets on request; that includes allocations of other libraries.
+    high-water mark the kernel resets on request; that includes allocations of other libraries, and the room that our
+    losses keep.
     """
     call()  # compiles, and allocates permanent memory
     if device.type == "cuda":
@@ -165,6 +167,7 @@ def peak_mib(call: Call, device: torch.device) -> float | None:
         return (torch.cuda.max_memory_allocated(device) - before) / 2**20
     if sys.platform != "linux":
         return None
+    KEPT_ROOM.clear()
     ctypes.CDLL(None).malloc_trim(0)  # else memory that malloc kept from earlier calls would hide growth
     try:
         Path("/proc/self/clear_refs").write_text("5")

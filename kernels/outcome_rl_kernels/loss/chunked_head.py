@@ -11,6 +11,7 @@ On a CPU without bfloat16 instructions, bfloat16 operands are multiplied in floa
 results are rounded once.
 """
 
+import weakref
 from collections.abc import Iterator
 from functools import cache
 
@@ -38,6 +39,9 @@ _LEAST_CPU_ROWS = 4
 _TILE_ROWS = (1024, 128)
 # On a GPU rows of the workspace begin at multiples of this, since products are slow where leading dimensions are odd.
 _STRIDE = 64
+# By type of device, "cpu" alone: memory of earlier calls that no tensor uses now. Fresh memory of as many logits, which
+# the system maps page by page, takes as long as a sixth of a product of 512 rows with H = 576 columns.
+KEPT_ROOM: dict[str, Tensor] = {}
 
 
 class LogitChunks:
@@ -53,6 +57,9 @@ class LogitChunks:
         widest: rows of the largest shard of the head, because all ranks need the same chunks.
         softcap: of the logits. The gradients then get a room of their own, because they need the capped logits.
         teacher: of whose logits as many rows are held.
+
+    All logits, and their gradients, are in one room. On the CPU it is kept for later calls, the largest so far and at
+    most 256 MiB; a call that meets it in use takes another. On a GPU PyTorch's allocator keeps it.
     """
 
     def __init__(
@@ -68,61 +75,46 @@ class LogitChunks:
     ) -> None:
         self._head, weight = head, head.weight
         self._softcap, self._teacher = softcap, teacher or Teacher()
-        self._dtype = torch.float32 if fp32_logits else weight.dtype
-        self._workspace: Tensor | None = None
-        self._teachers: Tensor | None = None
-        self._gradients: Tensor | None = None
-        row_bytes = self._dtype.itemsize
-        self._shares_room = self._dtype == weight.dtype and softcap is None
+        dtype = torch.float32 if fp32_logits else weight.dtype
+        dtypes = [dtype] if self._teacher.head is None else [dtype, dtype]
+        self._shares_room = dtype == weight.dtype and softcap is None
         if not self._shares_room and any(wants):
-            row_bytes += weight.dtype.itemsize
-        if self._teacher.head is not None:
-            row_bytes += self._dtype.itemsize
-        row_bytes *= widest
+            dtypes.append(weight.dtype)
+        row_bytes = widest * sum(held.itemsize for held in dtypes)
+        on_gpu = weight.device.type != "cpu"
         if workspace_bytes is None:
             workspace_bytes = _CPU_WORKSPACE_BYTES
-            if weight.device.type != "cpu":
+            if on_gpu:
                 limit = _GPU_WORKSPACE_BYTES if wants.weight else _GPU_SMALL_WORKSPACE_BYTES
                 workspace_bytes = min(limit, _GPU_CHUNK_ROWS * row_bytes)
         rows = len(head.hidden)
-        most, on_gpu = max(1, workspace_bytes // row_bytes), weight.device.type != "cpu"
+        most = max(1, workspace_bytes // row_bytes)
         if wants.weight and weight.dtype.itemsize < 4:
             most = _most_rows(rows, most, row_bytes, widest * weight.shape[1] * weight.dtype.itemsize, tiles=on_gpu)
         self._size = _chunk_size(rows, most, tiles=on_gpu)
         # Rounded up, so that the allocator can reuse the block for micro-batches of other lengths.
-        self._room = (
-            max(self._size, min(-(-self._size // _TILE_ROWS[0]) * _TILE_ROWS[0], most)) if on_gpu else self._size
-        )
+        room = min(-(-self._size // _TILE_ROWS[0]) * _TILE_ROWS[0], most) if on_gpu else self._size
         self._slices = [slice(start, min(start + self._size, rows)) for start in range(0, rows, self._size or 1)]
+        self._rooms = _rooms(room, weight, dtypes)
 
     def __len__(self) -> int:
         return len(self._slices)
 
     def __iter__(self) -> Iterator[tuple[slice, Tensor]]:
-        if self._workspace is None:  # once: a caller that iterates again may still hold the last chunk
-            self._workspace = self._new_rows(self._dtype)
         for rows in self._slices:
-            yield rows, _capped_logits(self._head, rows, self._softcap, self._workspace)
+            yield rows, _capped_logits(self._head, rows, self._softcap, self._rooms[0])
 
     def teacher_logits(self, rows: slice) -> Tensor | None:
         """Return the teacher's logits of a chunk, which overwrite the last ones; None without a teacher."""
         head = self._teacher.head
-        if head is None:
-            return None
-        if self._teachers is None:
-            self._teachers = self._new_rows(self._dtype)
-        return _capped_logits(head, rows, self._teacher.softcap, self._teachers)
+        return None if head is None else _capped_logits(head, rows, self._teacher.softcap, self._rooms[1])
 
     def gradients_of(self, logits_CV: Tensor) -> Tensor:
         """Return room for the gradient of a chunk's logits, in the operands' dtype: the logits where they can hold it.
 
         They cannot if they are capped, or float32 with operands of half precision, which the gradients are again.
         """
-        if self._shares_room:
-            return logits_CV
-        if self._gradients is None:
-            self._gradients = self._new_rows(self._head.weight.dtype)
-        return self._gradients[: len(logits_CV)]
+        return logits_CV if self._shares_room else self._rooms[-1][: len(logits_CV)]
 
     def before_cap_(self, grad_CV: Tensor, logits_CV: Tensor) -> Tensor:
         """Turn the gradient of a chunk's logits into that of the product, and return it; this spoils capped logits.
@@ -133,12 +125,6 @@ class LogitChunks:
             for grad, part in zip(_parts(grad_CV), _parts(logits_CV), strict=True):
                 grad.mul_(part.float().div_(self._softcap).square_().neg_().add_(1))
         return grad_CV
-
-    def _new_rows(self, dtype: torch.dtype) -> Tensor:
-        weight = self._head.weight
-        vocabulary = weight.shape[0]
-        stride = vocabulary if weight.device.type == "cpu" else -(-vocabulary // _STRIDE) * _STRIDE
-        return weight.new_empty(self._room, stride, dtype=dtype)[:, :vocabulary]
 
 
 class HeadGradients:
@@ -207,6 +193,33 @@ def empty_gradients(head: Head, wants: Wants) -> tuple[Tensor, ...]:
         head.weight.new_empty(operand.shape if operand is not None and wanted else 0)
         for operand, wanted in zip(head, wants, strict=True)
     )
+
+
+def _rooms(rows: int, weight: Tensor, dtypes: list[torch.dtype]) -> list[Tensor]:
+    """Return for each data type a matrix of logits, all in one room."""
+    vocabulary = weight.shape[0]
+    stride = vocabulary if weight.device.type == "cpu" else -(-vocabulary // _STRIDE) * _STRIDE
+    sizes = [rows * stride * dtype.itemsize for dtype in dtypes]
+    parts = zip(torch.split(_bytes(sum(sizes), weight.device), sizes), dtypes, strict=True)
+    return [part.view(dtype).view(rows, stride)[:, :vocabulary] for part, dtype in parts]
+
+
+def _bytes(size: int, device: torch.device) -> Tensor:
+    """Return so many bytes; on the CPU they go to `KEPT_ROOM` when the last tensor in them is gone."""
+    if device.type != "cpu":
+        return torch.empty(size, dtype=torch.uint8, device=device)
+    memory = KEPT_ROOM.pop("cpu", None)  # one step, so that no other thread gets the same
+    if memory is None or len(memory) < size:
+        memory = None  # frees it before more is taken
+        memory = torch.empty(max(size, 1), dtype=torch.uint8, device="cpu")
+    lease = memory.numpy()  # the result holds this array as long as a tensor uses the memory
+    weakref.finalize(lease, _keep, memory)
+    return torch.frombuffer(lease, dtype=torch.uint8)[:size]
+
+
+def _keep(memory: Tensor) -> None:
+    if len(KEPT_ROOM.get("cpu", ())) < len(memory) <= _CPU_WORKSPACE_BYTES:
+        KEPT_ROOM["cpu"] = memory
 
 
 def _chunk_size(rows: int, most: int, *, tiles: bool) -> int:

@@ -1,5 +1,8 @@
 """Chunks of logits and the gradients summed over them."""
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -9,8 +12,8 @@ from loss_cases import assert_as_exact, make_case, needs_native, run
 from outcome_rl_kernels import linear_policy_loss
 from outcome_rl_kernels.dtypes import Bfloat16
 from outcome_rl_kernels.loss import chunked_head
-from outcome_rl_kernels.loss.chunked_head import HeadGradients, LogitChunks
-from outcome_rl_kernels.loss.types import Head, Wants
+from outcome_rl_kernels.loss.chunked_head import KEPT_ROOM, HeadGradients, LogitChunks
+from outcome_rl_kernels.loss.types import Head, Teacher, Wants
 
 R, H, V = 10, 8, 37
 ALL = Wants(True, True, True)
@@ -97,6 +100,69 @@ def test_float32_logits_of_half_precision_need_room_for_their_gradients(is_fast:
 def test_iterating_again_takes_the_same_room() -> None:
     chunks = LogitChunks(operands(), 3 * V * 4, wants=ALL, fp32_logits=False, widest=V)
     assert len({logits.data_ptr() for _ in range(2) for _, logits in chunks}) == 1
+
+
+def chunks_of(head: Head, **options: Any) -> LogitChunks:
+    return LogitChunks(head, options.pop("workspace", None), wants=ALL, widest=len(head.weight), **options)
+
+
+@pytest.mark.parametrize("size", [3, R, 1])
+def test_a_later_call_takes_the_room_of_an_earlier_one(size: int) -> None:
+    KEPT_ROOM.clear()
+    [first] = {logits.data_ptr() for _, logits in chunks_of(operands(), fp32_logits=False)}
+    [again] = {logits.data_ptr() for _, logits in chunks_of(operands(rows=size), fp32_logits=False)}
+    assert again == first
+    for _ in range(3):  # a room that is too small is left, and the larger one stays
+        [larger] = {logits.data_ptr() for _, logits in chunks_of(operands(rows=40 * R), fp32_logits=False)}
+        [smaller] = {logits.data_ptr() for _, logits in chunks_of(operands(rows=size), fp32_logits=False)}
+        assert larger == smaller
+    assert len(KEPT_ROOM) == 1
+
+
+def test_what_a_caller_still_holds_is_not_overwritten() -> None:
+    head, other = operands(), operands(torch.bfloat16)
+    held = next(logits for _, logits in chunks_of(head, fp32_logits=False))  # its chunks are gone
+    exact = head.hidden @ head.weight.T + head.bias
+    first = chunks_of(other, fp32_logits=True, softcap=3.0, teacher=Teacher(*other))
+    second = chunks_of(other, fp32_logits=True, softcap=3.0, teacher=Teacher(*other))
+    places = [held]
+    for (rows, logits), (_, of_second) in zip(first, second, strict=True):
+        places += [logits, first.teacher_logits(rows), first.gradients_of(logits), of_second]  # type: ignore[list-item]
+    torch.testing.assert_close(held, exact)
+    spans = sorted((place.data_ptr(), place.data_ptr() + place.numel() * place.itemsize) for place in places)
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+
+
+def test_threads_never_share_a_room() -> None:
+    heads = [Head(torch.full((R, H), float(i)), torch.ones(V, H), None) for i in range(8)]
+
+    def is_own(i: int) -> bool:
+        return all(
+            bool((logits == H * i).all()) for _ in range(200) for _, logits in chunks_of(heads[i], fp32_logits=False)
+        )
+
+    with ThreadPoolExecutor(len(heads)) as pool:
+        assert all(pool.map(is_own, range(len(heads))))
+
+
+def test_a_room_above_the_default_workspace_is_not_kept() -> None:
+    KEPT_ROOM.clear()
+    wide = Head(torch.ones(4, 1), torch.ones(2**24 + 1, 1), None)
+    assert [len(logits) for _, logits in chunks_of(wide, workspace=2**40, fp32_logits=False)] == [4]
+    assert not KEPT_ROOM
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes fork on POSIX systems")
+def test_a_forked_process_has_a_room_of_its_own() -> None:
+    KEPT_ROOM.clear()
+    head = operands()
+    list(chunks_of(head, fp32_logits=False))
+    child = os.fork()
+    if child == 0:
+        KEPT_ROOM["cpu"].fill_(255)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert not (KEPT_ROOM["cpu"] == 255).all()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -75,6 +75,6 @@ def segment_sums(table: Tensor, index_E: Tensor, coefficients_E: Tensor, offsets
 
 def _zeros(shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
     """Return zeros that the system maps page by page as they are touched; PyTorch's zeros are written at once."""
-    if prod(shape) == 0:  # such an array has no strides that a view accepts
-        return torch.zeros(shape, dtype=dtype, device="cpu")
-    return torch.from_numpy(np.zeros(prod(shape) * dtype.itemsize, np.uint8)).view(dtype).view(shape)
+    size = prod(shape) * dtype.itemsize
+    # An array without numbers has no strides that a view accepts.
+    return torch.from_numpy(np.zeros(max(size, 1), np.uint8))[:size].view(dtype).view(shape)
