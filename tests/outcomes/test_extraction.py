@@ -36,6 +36,19 @@ def test_gold(gold: str, answer: str) -> None:
     assert final_answer(gold) == answer
 
 
+COMMANDS = [r"\frac", r"\sqrt", r"\pi", r"\infty", r"\circ", r"\left", r"\right", r"\cdot", r"\pm", r"\cup", r"\,"]
+PIECES = [*"-+0123456789.,/(){}[]^= axy", *COMMANDS]
+
+
+@given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=15).map("".join))
+@settings(max_examples=500)
+def test_no_rule_reads_another_answer_in_a_formula(gold: str) -> None:
+    if (answer := extract_answer(gold)) is None or answer.source == "line":
+        assert final_answer(gold) == gold
+    else:
+        assert final_answer(gold) == answer.text
+
+
 @pytest.mark.parametrize(("kind", "words", "example", "counter"), WORDS)
 def test_a_row_of_words_has_its_example_and_not_its_counter_example(
     kind: str, words: str, example: str, counter: str

@@ -96,25 +96,29 @@ def simplified(value: Number) -> Number:
     top, bottom = (mantissa << exponent, 1) if exponent >= 0 else (mantissa, 1 << -exponent)
     cut = max(min(top.bit_length(), bottom.bit_length()) - KEY_BITS, 0)  # enough to find it, and faster
     n, d = top >> cut, bottom >> cut
-    p0, p1, q0, q1 = 0, 1, 1, 0  # the convergents of the continued fraction of n / d
-    while d:
+    quotients: list[int] = []  # of the continued fraction of n / d; denominators of its convergents grow as d shrinks
+    least = d.bit_length() - 96
+    while d and (count := d.bit_length()) > least:
         quotient, rest = divmod(n, d)
-        p0, p1, q0, q1 = p1, quotient * p1 + p0, q1, quotient * q1 + q0
-        if q1 >> 96:
-            return value
-        # A convergent so near is followed by a large quotient: a small rest.
-        if rest << 64 <= d and abs(p1 * bottom - top * q1) << ZERO_BITS < top * q1:
-            return Fraction(-p1 if sign else p1, q1)
+        quotients.append(quotient)
+        if not rest or rest.bit_length() + 64 <= count:  # a large quotient follows a convergent so near
+            p0, p1, q0, q1 = 0, 1, 1, 0
+            for quotient in quotients:
+                p0, p1, q0, q1 = p1, quotient * p1 + p0, q1, quotient * q1 + q0
+            if abs(p1 * bottom - top * q1) << ZERO_BITS < top * q1:
+                return Fraction(-p1 if sign else p1, q1)
         n, d = d, rest
     return value
 
 
 def is_real(value: Number) -> bool:
-    return type(value) is not mp().mpc
+    return not hasattr(value, "_mpc_")
 
 
 def compare(a: Number, b: Number) -> int:
     """Return the sign of a - b, for real numbers or the floats inf and -inf; 0 exactly if they have one key."""
+    if a is b:  # the two ends of a point
+        return 0
     if isinstance(a, float) or isinstance(b, float):
         a, b = (float(x) if isinstance(x, float) else 0.0 for x in (a, b))
         return int(a > b) - int(a < b)
@@ -242,7 +246,7 @@ def power(a: Number, b: Number) -> Number:
     logarithm = context.ln(inexact(a))
     if context.mag(inexact(b)) + max(context.mag(logarithm), 0) > 20:
         raise TooLarge("a power beyond 2**(2**20)")
-    return simplified(bounded(context.power(inexact(a), inexact(b))))
+    return bounded(context.power(inexact(a), inexact(b)))
 
 
 def _floor(a: Number) -> Number:

@@ -85,10 +85,10 @@ class Evaluator:
                 if tree not in self._constants:
                     self._constants[tree] = self._power(tree, base, exponent, point)
                 return self._constants[tree]
-            case Call("*" | "/"):
+            case Call("*" | "/") if names_in(tree):
                 return self._product(tree, point)
-            case Call("+", terms):
-                return self._work_on("+", [self.value(term, point) for term in terms])
+            case Call("+" | "*" | "/", operands):
+                return self._work_on(tree.name, [self.value(operand, point) for operand in operands])
             case Call("-", (part,)):
                 return -self.value(part, point)
             case Call(name, operands):
@@ -157,14 +157,14 @@ class Evaluator:
         return self._apply("ln", [scale]) + value + 2 * mp().pi * mp().j * turns
 
     def _exponent(self, tree: Tree) -> Fraction | None:
-        """Return the rational exponent of a power; None of anything else."""
-        if not isinstance(tree, Call) or tree.name != "^" or names_in(tree.parts[1]):
+        """Return the rational exponent of a power of a variable; None of anything else."""
+        if not isinstance(tree, Call) or tree.name != "^" or not names_in(tree.parts[0]) or names_in(tree.parts[1]):
             return None
         exponent = simplified(self.value(tree.parts[1], 0))
         return exponent if type(exponent) is Fraction else None
 
     def _power(self, tree: Tree, base: Tree, exponent: Tree, point: int) -> Number:
-        if names_in(base) and self._exponent(tree) is not None:
+        if self._exponent(tree) is not None:
             return self._product(tree, point)
         if not names_in(base) or self._is_constant(base):
             self._spend(OPERATORS["^"][0])
@@ -185,7 +185,6 @@ class Evaluator:
     def _factors(self, tree: Tree, exponent: Fraction) -> Iterator[tuple[Tree, Fraction]]:
         """Return the factors of a power and their exponents, by the rules that hold for all real numbers."""
         inner = self._exponent(tree)
-        is_real = _I not in nodes(tree)
         match tree:
             case Call("*", parts) if exponent.denominator == 1:
                 for part, times in Counter(parts).items():
@@ -193,10 +192,10 @@ class Evaluator:
             case Call("/", (top, bottom)) if exponent.denominator == 1:
                 yield from self._factors(top, exponent)
                 yield from self._factors(bottom, -exponent)
-            case Call("^", (base, _)) if inner is not None and names_in(base) and (is_real or exponent == 1):
+            case Call("^", (base, _)) if inner is not None and (exponent == 1 or _I not in nodes(tree)):
                 is_absolute = inner.numerator % 2 == 0 and exponent.denominator % 2 == 0  # the root of a square
                 yield from self._factors(call("abs", base) if is_absolute else base, inner * exponent)
-            case Call("abs", (base,)) if exponent.numerator % 2 == 0 and is_real:
+            case Call("abs", (base,)) if exponent.numerator % 2 == 0 and _I not in nodes(tree):
                 yield from self._factors(base, exponent)
             case _:
                 yield tree, exponent

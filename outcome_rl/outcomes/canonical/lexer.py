@@ -99,11 +99,12 @@ def tokenize(plain: str) -> list[Token]:
     tokens: list[Token] = []
     position, depth, nesting = 0, 0, 0
     while position < len(plain):
-        if depth == 0 and (thousands := _THOUSANDS.match(plain, position)):
+        is_digit = plain[position].isdigit()
+        if is_digit and depth == 0 and (thousands := _THOUSANDS.match(plain, position)):
             tokens.append(Token("number", re.sub("[ ,]", "", thousands[0])))
             position = thousands.end()
             continue
-        if (mixed := _MIXED.match(plain, position)) and _begins_number(tokens):
+        if is_digit and (mixed := _MIXED.match(plain, position)) and _begins_number(tokens):
             whole, top, bottom = filter(None, mixed.groups())
             if int(top) < int(bottom):
                 tokens.append(Token("number", f"{whole} {top}/{bottom}"))

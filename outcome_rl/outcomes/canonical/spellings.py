@@ -17,9 +17,13 @@ from outcome_rl.outcomes.canonical.units import UNIT_WORDS, readings_of
 
 
 class Spelling(NamedTuple):
-    """One row. `sign` is a part of every text with the spelling, so that others cost nothing."""
+    """One row. `sign` is a part of every text with the spelling, so that others cost nothing.
+
+    `find` searches for the pattern, only at the start of a text if it stands there.
+    """
 
     sign: str
+    find: Callable[[str], re.Match[str] | None]
     pattern: re.Pattern[str]
     replacement: str | Callable[[re.Match[str]], str]
     example: tuple[str, str]
@@ -30,7 +34,7 @@ def respelled(answer: str) -> str:
     """Return the answer in the spelling that the grammar reads, or as it is."""
     answer = answer if answer.isascii() else _ascii(answer)
     for row in SPELLINGS:
-        if row.sign in answer:
+        if row.sign in answer and row.find(answer):
             answer = row.pattern.sub(row.replacement, answer)
     return answer
 
@@ -229,7 +233,9 @@ def _row(line: str) -> Spelling:
     for name, part in _PARTS.items():
         pattern = pattern.replace(f"«{name}»", part)
     function = globals().get(f"_{replacement[1:]}") if replacement.startswith("@") else None
-    return Spelling(sign, re.compile(pattern, re.DOTALL), function or replacement, (example, read_as), counter)
+    compiled = re.compile(pattern, re.DOTALL)
+    find = compiled.match if pattern[0] == "^" else compiled.search
+    return Spelling(sign, find, compiled, function or replacement, (example, read_as), counter)
 
 
 SPELLINGS = tuple(_row(line) for line in _TABLE if line.count("\t") == 5)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,20 +27,28 @@ class Constant:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Call:
     """A known function or an operator with its operands: `+`, `*`, `/`, `^`, or `-` of one."""
 
     name: str
     parts: "tuple[Tree, ...]"
 
+    @cached_property
+    def names(self) -> frozenset[str]:
+        return frozenset().union(*map(names_in, self.parts))
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class Apply:
     """An unknown function: `f(x, y)`."""
 
     name: str
     parts: "tuple[Tree, ...]"
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        return frozenset((f"{self.name}(",)).union(*map(names_in, self.parts))
 
 
 Tree = Rational | Name | Constant | Call | Apply
@@ -64,5 +73,4 @@ def names_in(tree: Tree) -> frozenset[str]:
     """Return the variables of a tree, and the unknown functions, as `f(`."""
     if isinstance(tree, Name):
         return frozenset((tree.name,))
-    unknown = (f"{tree.name}(",) if isinstance(tree, Apply) else ()
-    return frozenset(unknown).union(*map(names_in, subtrees(tree)))
+    return tree.names if isinstance(tree, Call | Apply) else frozenset()

@@ -134,10 +134,17 @@ def _without_boxes(text: str) -> str:
 
 def final_answer(gold: str) -> str:
     """Return the answer in a solution that ends in one, such as GSM8K's `... #### 42`; else the text itself."""
+    if _FORMULA.fullmatch(gold):
+        return gold
     answer = extract_answer(gold)
     return gold if answer is None or answer.source == "line" else answer.text
 
 
+# Numbers, letters and signs without a word or a box, in which no rule reads another answer.
+_FORMULA = re.compile(
+    r"(?:[-+0-9.,/(){}\[\]^= ]|(?<![A-Za-z])[a-z](?![A-Za-z])"
+    r"|\\(?:[dt]?frac|sqrt|pi|infty|circ|left|right|cdot|times|pm|cup|[,! ])(?![A-Za-z]))++"
+)
 # `</think>` of DeepSeek and Qwen, `[/THINK]` of Mistral, `<|end_of_thought|>`, the final channel of gpt-oss; and the
 # text of a tool, which answers nothing.
 _REASONING_END = re.compile(f"(?i){words_of('reasoning')}")

@@ -18,6 +18,12 @@ def test_a_row_changes_its_example_and_not_its_counter_example(row: Spelling) ->
 
 
 @ROWS
+def test_a_row_is_found_where_its_pattern_is(row: Spelling) -> None:
+    texts = [text for one in SPELLINGS for text in (*one.example, one.counter)]
+    assert [bool(row.find(text)) for text in texts] == [bool(row.pattern.search(text)) for text in texts]
+
+
+@ROWS
 def test_both_spellings_of_a_row_have_one_key_because_of_it(row: Spelling, monkeypatch: pytest.MonkeyPatch) -> None:
     assert equivalent(*row.example)
     assert respelled(row.example[0]) == respelled(row.example[1])
