@@ -29,4 +29,17 @@ inline void store(Bfloat16* to, float value) {
     to->bits = static_cast<uint16_t>(value != value ? 0x7fc0 : rounded);
 }
 
+// Compilers vectorise arithmetic over half the registers where a loop reads bfloat16, so blocks are widened first.
+template <class Value>
+FOR_EACH_MACHINE void widen(const Value* from, int64_t n, float* to) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) to[i] = to_float(from[i]);
+}
+
+template <class Value>
+FOR_EACH_MACHINE void narrow(const float* from, int64_t n, Value* to) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) store(to + i, from[i]);
+}
+
 }  // namespace outcome_rl

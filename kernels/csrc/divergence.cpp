@@ -12,6 +12,7 @@
 // are taken from E, which does not cancel where the models agree.
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <type_traits>
 
@@ -27,22 +28,22 @@ namespace {
 constexpr int64_t kBlock = 512;
 constexpr float kSlack = 0.04f;  // so that masses whose logarithms are rounded to bfloat16 sum to 1 at most
 
-constexpr float kLog[] = {7.0376836292e-2f, -1.1514610310e-1f, 1.1676998740e-1f, -1.2420140846e-1f, 1.4249322787e-1f,
-                          -1.6668057665e-1f, 2.0000714765e-1f, -2.4999993993e-1f, 3.3333331174e-1f};
+constexpr float kLog[] = {1.402636319e-01f, -1.538854688e-01f, 1.399580687e-01f, -1.641595960e-01f,
+                          2.001116872e-01f, -2.500782013e-01f, 3.333319724e-01f, -4.999993742e-01f};
 
-// log(1 + x) for -1 < x <= 0: the polynomial of Cephes' logf.
+// log(1 + x) for -1 < x <= 0, to 3e-8 of it: f = (1 + x) / 2^n - 1, and a polynomial is (log(1 + f) - f) / f^2.
 inline float log1p_nonpositive(float x) {
     const float u = 1.0f + x;
     int32_t bits;
     std::memcpy(&bits, &u, sizeof(bits));
-    const int32_t n = (bits - 0x3f3504f3) >> 23;  // u / 2^n lies between sqrt(1 / 2) and sqrt(2)
-    bits -= n * (1 << 23);
-    float reduced;
-    std::memcpy(&reduced, &bits, sizeof(reduced));
-    const float f = n == 0 ? x : reduced - 1.0f, z = f * f;
+    const int32_t n = (bits - 0x3f2aaaab) >> 23;  // u / 2^n lies between 2 / 3 and 4 / 3
+    bits = 0x3f800000 - n * (1 << 23);
+    float scale;
+    std::memcpy(&scale, &bits, sizeof(scale));
+    const float f = x * scale + (scale - 1.0f);
     float y = kLog[0];
-    for (int i = 1; i < 9; ++i) y = y * f + kLog[i];
-    return f + (y * f * z - 2.12194440e-4f * n - 0.5f * z) + 0.693359375f * n;
+    for (int i = 1; i < 8; ++i) y = y * f + kLog[i];
+    return f * f * y + f + 0.693147180f * static_cast<float>(n);
 }
 
 struct Scale {
@@ -51,42 +52,52 @@ struct Scale {
     float log_p(float logit) const { return (logit - anchor) * inverse_temperature - rest; }
 };
 
-// Of a token: its part of the divergence, of X, and p times its slope; its gradient is `slope - p X`, times 1 - b.
+// log of the smaller of p and q over the larger, at least -87; that where both models forbid a token.
+inline float low_ratio(float log_p, float log_q) {
+    const float x = -std::fabs(log_p - log_q);
+    return x > -87.0f ? x : -87.0f;
+}
+
+// Of a token: its part of the divergence, and of X.
 struct Terms {
-    float value, inner, slope, p, log_mass;  // log_mass: log((p + q) / 2) - kSlack
+    float value, inner;
 };
 
 template <int kKind>
 inline Terms terms_of(float log_p, float log_q, float b) {
     const bool up = log_p > log_q;
-    const float high = up ? log_p : log_q, low = up ? log_q : log_p;
-    const float gap = high == low ? 0.0f : high - low;  // 0 where both models forbid a token
-    const Exponential ratio = exponential(-gap);
-    const float e = ratio.less_one(), large = probability(high);
-    const float small = gap > 87.0f ? 0.0f : normal(large * ratio.value());
-    const float p = up ? large : small, q = up ? small : large;
-    const float excess = up ? -large * e : large * e, delta = up ? gap : -gap;
-    const float mass = high + log1p_nonpositive(0.5f * e) - kSlack;
+    const float low = low_ratio(log_p, log_q), large = exp_nonpositive(up ? log_p : log_q);
+    const Exponential ratio = exponential(low);
+    const float e = ratio.less_one(), small = large * ratio.value(), excess = up ? -large * e : large * e;
     if constexpr (kKind == 0) {
-        const float slope = p == 0 ? 0.0f : p * delta;
-        return {slope - excess, slope - excess, slope, p, mass};
+        const float slope = log_p < -87.0f ? 0.0f : (up ? large : small) * (log_p - log_q);
+        return {slope - excess, slope - excess};
     } else if constexpr (kKind == 1) {
-        return {excess - (q == 0 ? 0.0f : q * delta), 0.0f, excess, p, mass};
+        return {excess - (log_q < -87.0f ? 0.0f : (up ? small : large) * (log_p - log_q)), 0.0f};
     } else {
-        const float mixed = log1p_nonpositive((up ? b : 1 - b) * e);
-        const float of_p = p == 0 ? 0.0f : p * (up ? -mixed : -gap - mixed);
-        const float of_q = q == 0 ? 0.0f : q * (up ? -gap - mixed : -mixed);
-        return {(1 - b) * of_p + b * of_q, of_p - b * excess, of_p, p, mass};
+        const float share = up ? b : 1 - b, mixed = log1p_nonpositive(share * e);  // log(m / larger)
+        const float of_p = up ? -large * mixed : small * (low - mixed);
+        return {share * small * low - large * (1.0f + share * e) * mixed, of_p - b * excess};
     }
 }
 
-template <int kKind, class Logit>
+// Of a token: its gradient, from X; where a KL is infinite, that of tokens without probability is 0.
+template <int kKind>
+inline float gradient_of(float log_p, float log_q, float b, float inner) {
+    const float p = probability(log_p), low = low_ratio(log_p, log_q), e = exponential(low).less_one();
+    const bool up = log_p > log_q;
+    if constexpr (kKind == 0) return p == 0 ? 0.0f : p * (log_p - log_q - inner);
+    if constexpr (kKind == 1) return (up ? -e : e) * exp_nonpositive(up ? log_p : log_q);
+    return p * ((up ? 0.0f : low) - log1p_nonpositive((up ? b : 1 - b) * e) - inner);
+}
+
+template <int kKind>
 FOR_EACH_MACHINE void block_sums(
-    const Logit* student, const Logit* teacher, int64_t n, Scale s, Scale t, float b, double* value, double* inner) {
+    const float* student, const float* teacher, int64_t n, Scale s, Scale t, float b, double* value, double* inner) {
     float values = 0, inners = 0;
 #pragma omp simd reduction(+ : values, inners)
     for (int64_t v = 0; v < n; ++v) {
-        const Terms of = terms_of<kKind>(s.log_p(to_float(student[v])), t.log_p(to_float(teacher[v])), b);
+        const Terms of = terms_of<kKind>(s.log_p(student[v]), t.log_p(teacher[v]), b);
         values += of.value;
         inners += of.inner;
     }
@@ -94,19 +105,24 @@ FOR_EACH_MACHINE void block_sums(
     *inner += inners;
 }
 
-// Writes the gradient, and to `masses`, unless it is null, the logarithms of masses; these may be the logits.
-template <int kKind, class Logit, class Gradient>
-FOR_EACH_MACHINE void write_gradients(
-    const Logit* student, const Logit* teacher, int64_t n, Scale s, Scale t, float b, float factor, float inner,
-    Gradient* to, Logit* masses) {
-    float room[kBlock];  // AVX2 has no conditional stores of 16 bits
+template <int kKind>
+FOR_EACH_MACHINE void block_gradients(
+    const float* student, const float* teacher, int64_t n, Scale s, Scale t, float b, float factor, float inner,
+    float* to) {
 #pragma omp simd
     for (int64_t v = 0; v < n; ++v) {
-        const Terms of = terms_of<kKind>(s.log_p(to_float(student[v])), t.log_p(to_float(teacher[v])), b);
-        store(to + v, normal(factor * (of.slope - (of.p == 0 ? 0.0f : of.p * inner))));
-        if (masses != nullptr) room[v] = of.log_mass;
+        to[v] = normal(factor * gradient_of<kKind>(s.log_p(student[v]), t.log_p(teacher[v]), b, inner));
     }
-    for (int64_t v = 0; masses != nullptr && v < n; ++v) store(masses + v, room[v]);
+}
+
+// Writes log((p + q) / 2) - kSlack over the teacher's logits.
+FOR_EACH_MACHINE void block_masses(const float* student, float* teacher, int64_t n, Scale s, Scale t) {
+#pragma omp simd
+    for (int64_t v = 0; v < n; ++v) {
+        const float log_p = s.log_p(student[v]), log_q = t.log_p(teacher[v]);
+        const float e = exponential(low_ratio(log_p, log_q)).less_one();
+        teacher[v] = (log_p > log_q ? log_p : log_q) + log1p_nonpositive(0.5f * e) - kSlack;
+    }
 }
 
 }  // namespace
@@ -126,20 +142,26 @@ OUTCOME_RL_EXPORT void divergence_rows(
             for (int64_t r = begin; r < end; ++r) {
                 const Logit* row = in + r * vocabulary;
                 Logit* other = static_cast<Logit*>(teacher) + r * vocabulary;
-                const bool is_counted = is_active(active, r);
-                if (out == nullptr) sums[r] = sums[rows + r] = 0;
-                if (out != nullptr && !is_counted) std::fill_n(out + r * vocabulary, vocabulary, Gradient{});
                 const Scale s{scales[r], scales[rows + r], inverse_temperature};
                 const Scale t{scales[2 * rows + r], scales[3 * rows + r], teacher_inverse_temperature};
+                const float nan = 0 * (s.anchor + s.rest + t.anchor + t.rest);  // 0 where both rows are of numbers
+                const bool is_counted = is_active(active, r);
+                if (out == nullptr) sums[r] = sums[rows + r] = is_counted ? nan : 0;
+                if (out != nullptr && !is_counted) std::fill_n(out + r * vocabulary, vocabulary, Gradient{});
+                float students[kBlock], teachers[kBlock], grads[kBlock];
                 for (int64_t start = 0; is_counted && start < vocabulary; start += kBlock) {
                     const int64_t n = std::min(kBlock, vocabulary - start);
+                    widen(row + start, n, students);
+                    widen(other + start, n, teachers);
                     if (out == nullptr) {
-                        block_sums<kKind>(row + start, other + start, n, s, t, b, sums + r, sums + rows + r);
-                    } else {
-                        write_gradients<kKind>(
-                            row + start, other + start, n, s, t, b, factor[r], sums[rows + r],
-                            out + r * vocabulary + start, masses != 0 ? other + start : nullptr);
+                        block_sums<kKind>(students, teachers, n, s, t, b, sums + r, sums + rows + r);
+                        continue;
                     }
+                    block_gradients<kKind>(students, teachers, n, s, t, b, factor[r] + nan, sums[rows + r], grads);
+                    narrow(grads, n, out + r * vocabulary + start);
+                    if (masses == 0) continue;
+                    block_masses(students, teachers, n, s, t);
+                    narrow(teachers, n, other + start);
                 }
             }
         };

@@ -17,29 +17,29 @@ struct Exponential {
     float less_one() const { return scale * excess + (scale - 1.0f); }
 };
 
-// exp for x <= 0 to 2 ulp of float32, written so that compilers vectorise it; below -87 it is about 1e-38. NaN stays.
-// Cody-Waite reduction by ln 2, then the degree 5 minimax polynomial of Cephes' expf.
+// exp for -87 <= x <= 0, written so that compilers vectorise it. NaN stays. As exact as x, whose rounding is one of
+// temperature: x log2(e) = n + r, of which n is the exponent, and a polynomial is (2^r - 1) / r to 2e-8.
 inline Exponential exponential(float x) {
-    x = x < -87.0f ? -87.0f : x;
-    const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
-    const float shifted = x * 1.44269504088896341f + magic;
-    const float n = shifted - magic;
-    const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-    float p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    uint32_t bits;  // unsigned: the bits of a NaN may leave the range of a shift
+    constexpr float kLog2E = 1.44269504088896341f;
+    const float magic = 12582912.0f + 127.0f;  // 1.5 * 2^23: adding it rounds to an integer, here to a biased exponent
+    const float shifted = x * kLog2E + magic;
+    const float r = x * kLog2E - (shifted - magic);
+    float p = 1.540351223e-04f;
+    p = p * r + 1.339073526e-03f;
+    p = p * r + 9.618237615e-03f;
+    p = p * r + 5.550357327e-02f;
+    p = p * r + 2.402264923e-01f;
+    p = p * r + 6.931471825e-01f;
+    uint32_t bits;
     std::memcpy(&bits, &shifted, sizeof(bits));
-    bits = (bits - 0x4b400000 + 127) << 23;  // 2^n
+    bits <<= 23;
     float scale;
     std::memcpy(&scale, &bits, sizeof(scale));
-    return {p * r * r + r, scale};
+    return {p * r, scale};
 }
 
-inline float exp_nonpositive(float x) { return exponential(x).value(); }
+// Below -87 it is about 1e-38.
+inline float exp_nonpositive(float x) { return exponential(x < -87.0f ? -87.0f : x).value(); }
 
 // 0 in place of a number below the normal ones, with which a product takes 90 times as long.
 inline float normal(float x) { return std::fabs(x) < std::numeric_limits<float>::min() ? 0.0f : x; }

@@ -61,34 +61,26 @@ FOR_EACH_MACHINE Sums block_sums(const Logit* row, int64_t n, float inverse_temp
     return {exp_sum, weighted_sum};
 }
 
-template <class Logit, class Gradient>
-FOR_EACH_MACHINE void write_gradients(
-    const Logit* row,
+// -p_v (constant + slope * log p_v)
+FOR_EACH_MACHINE void block_gradients(
+    const float* row,
     int64_t n,
     float inverse_temperature,
     float maximum,
     float log_sum,
     float constant,
     float slope,
-    Gradient* to) {
-    // -p_v (constant + slope * log p_v)
+    float* to) {
 #pragma omp simd
     for (int64_t v = 0; v < n; ++v) {
-        const float log_p = (to_float(row[v]) - maximum) * inverse_temperature - log_sum;
+        const float log_p = (row[v] - maximum) * inverse_temperature - log_sum;
         const float bounded = log_p < -87.0f ? -87.0f : log_p;
-        store(to + v, normal(-exp_nonpositive(log_p) * (constant + slope * bounded)));
+        to[v] = normal(-exp_nonpositive(log_p) * (constant + slope * bounded));
     }
 }
 
-FOR_EACH_MACHINE void widen(const Bfloat16* row, int64_t n, float* room) {
-#pragma omp simd
-    for (int64_t v = 0; v < n; ++v) room[v] = to_float(row[v]);
-}
-
-inline void widen(const float* row, int64_t n, float* room) { std::copy_n(row, n, room); }
-
-// A block of logits as float32, that of index `without` replaced by -infinity. Compilers vectorise the sums above over
-// half the registers where they read bfloat16, so that is copied, as is a block that changes.
+// A block of logits as float32, that of index `without` replaced by -infinity; a copy if it has bfloat16
+// or changes.
 template <class Logit>
 const float* block_of(const Logit* row, int64_t n, int64_t without, float* room) {
     const bool changes = without >= 0 && without < n;
@@ -148,15 +140,15 @@ void gradient_of_row(
     double g,
     double e,
     Gradient* to) {
-    write_gradients(
-        row,
-        vocabulary,
-        inverse_temperature,
-        static_cast<float>(of.maximum),
-        static_cast<float>(of.log_sum),
-        static_cast<float>(g + e * of.entropy),
-        static_cast<float>(e),
-        to);
+    const float maximum = static_cast<float>(of.maximum), log_sum = static_cast<float>(of.log_sum);
+    const float constant = static_cast<float>(g + e * of.entropy), slope = static_cast<float>(e);
+    float room[kBlock], grads[kBlock];
+    for (int64_t start = 0; start < vocabulary; start += kBlock) {
+        const int64_t n = std::min(kBlock, vocabulary - start);
+        const float* block = block_of(row + start, n, -1, room);
+        block_gradients(block, n, inverse_temperature, maximum, log_sum, constant, slope, grads);
+        narrow(grads, n, to + start);
+    }
     // 1 - p cancels where the row is peaked, so it is taken from the logarithm.
     const double at_label = -g * std::expm1(of.logp) - e * std::exp(of.logp) * (std::max(of.logp, -87.0) + of.entropy);
     store(to + label, static_cast<float>(at_label));

@@ -56,12 +56,6 @@ FOR_EACH_MACHINE void add_multiple(float* sums, float coefficient, const Value* 
 }
 
 template <class Value>
-FOR_EACH_MACHINE void write(const float* from, int64_t n, Value* to) {
-#pragma omp simd
-    for (int64_t i = 0; i < n; ++i) store(to + i, from[i]);
-}
-
-template <class Value>
 void sum_of_segment(
     const Value* table,
     const int64_t* index,
@@ -92,7 +86,7 @@ void sum_of_segment(
             for (int64_t k = 0; k < held; ++k) add_multiple(part, factors[k], rows[k], n);
             if (!is_short) add_multiple(total, 1.0f, part, n);
         }
-        write(is_short ? part : total, n, sum + column);
+        narrow(is_short ? part : total, n, sum + column);
     }
 }
 
