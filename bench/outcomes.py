@@ -12,6 +12,7 @@ import argparse
 import logging
 import re
 import statistics
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -118,8 +119,11 @@ def stated(text: str) -> str:
 
 
 def forget() -> None:
-    keys.by_grammar.cache_clear()
-    keys._canonical_of_plain.cache_clear()
+    """Empty all caches of answers; those of tables of the rules have no bound."""
+    modules = [module for name, module in sys.modules.items() if name.startswith("outcome_rl.outcomes.")]
+    for cached in {one for module in modules for one in vars(module).values() if hasattr(one, "cache_parameters")}:
+        if cached.cache_parameters()["maxsize"] is not None:
+            cached.cache_clear()
 
 
 def samples(path: Path) -> Iterator[tuple[str, str | None, str, dict[str, Any]]]:

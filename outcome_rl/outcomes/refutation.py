@@ -9,12 +9,10 @@ meaning have to be the same in both texts. A sentence is never voted on: it may 
 import re
 
 from outcome_rl.outcomes.canonical.labels import label_of
-from outcome_rl.outcomes.canonical.latex import plain_latex
 from outcome_rl.outcomes.canonical.lexer import Tokens, TooLarge, names_of, positions, tokenize, words_in
 from outcome_rl.outcomes.canonical.parser import FACTOR_COMMANDS
-from outcome_rl.outcomes.canonical.spellings import respelled
 from outcome_rl.outcomes.guard import total
-from outcome_rl.outcomes.keys import canonical_text
+from outcome_rl.outcomes.keys import canonical_text, plain_text
 from outcome_rl.outcomes.tolerance import QUALIFIER, within_tolerance
 
 _TEXT = re.compile(r"\\(?:text[a-z]*|mathrm|mbox|operatorname) *\{([^{}]*)\}")
@@ -75,7 +73,7 @@ def _in_text(text: str) -> set[str]:
 
 def _tokens(text: str) -> Tokens:
     try:
-        return tokenize(plain_latex(respelled(text)))
+        return tokenize(plain_text(text))
     except TooLarge:
         return []
 

@@ -6,7 +6,6 @@ dropped; both texts' have to agree.
 """
 
 import re
-import unicodedata
 from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
@@ -78,7 +77,7 @@ def quantity(answer: str) -> Quantity | None:
 
 def _without_markup(answer: str) -> str:
     """Return an answer with its units as words: `5\\text{ cm}^2` as `5 cm²`, `30^\\circ` as `30 degree`."""
-    text = _DELIMITERS.sub("", respelled(unicodedata.normalize("NFC", answer)).replace("$$", ""))
+    text = _DELIMITERS.sub("", respelled(answer).replace("$$", ""))
     if len(_DOLLARS.findall(text)) % 2 == 0:
         text = _DOLLARS.sub("", text)  # they delimit a formula
     text = _DEGREES.sub(" degree ", _TEXT.sub(r" \1 ", text))

@@ -133,7 +133,7 @@ def inexact(value: Number) -> Number:
     if bits(value) > KEY_BITS and max(_odd_bits(value.numerator), _odd_bits(value.denominator)) > KEY_BITS:
         raise TooLarge("an exact number of more than 77 digits among inexact ones")
     context = mp()
-    return context.mpf(value.numerator) / context.mpf(value.denominator)
+    return context.mpf(value.numerator) / value.denominator
 
 
 def bits(value: Fraction) -> int:

@@ -9,10 +9,11 @@ numbers are**, and then they agree everywhere. Work is counted in units of about
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache, reduce
 from hashlib import blake2b
+from typing import TypeVar
 
 from outcome_rl.outcomes.canonical.arithmetic import (
     FUNCTIONS,
@@ -24,9 +25,7 @@ from outcome_rl.outcomes.canonical.arithmetic import (
     inexact,
     is_real,
     mp,
-    multiply,
     number_key,
-    power,
     rounded,
     simplified,
 )
@@ -41,6 +40,12 @@ _HALF = Fraction(1, 2)
 _ONE = Fraction(1)
 _I, _PI = Constant("i"), Constant("pi")
 
+T = TypeVar("T")
+
+
+Values = list[Number]
+"""The values of an expression at all points, or the one value of a number."""
+
 
 class Evaluator:
     """Evaluate the expressions of one answer, as long as its work allows.
@@ -51,71 +56,60 @@ class Evaluator:
     def __init__(self, renamed: str | None = None) -> None:
         self._renamed = renamed  # to n: k and n in `k\\pi` are one
         self._work = 0
-        self._vectors: dict[Tree, list[Number]] = {}
-        self._constants: dict[Tree, Number] = {}  # powers of numbers, which are the same at every point
+        self._powers: dict[Tree, Values] = {}  # an exponent is read more than once
 
     def key(self, tree: Tree) -> str:
         """Return the key of an expression: of its value if it has no variables or is constant, else of the function."""
-        keys = list(map(rounded, self.values(tree))) if names_in(tree) else []
-        return function_key("f", keys) if len(set(keys)) > 1 else number_key(self.value(tree, 0))
+        values = self.values(tree)
+        return number_key(values[0]) if _is_constant(values) else function_key("f", _profile(values))
 
-    def ratio_key(self, tag: str, tree: Tree, scale: Number) -> str:
-        """Return the key of a function over a number."""
-        return function_key(tag, self._profile(tree, scale))
-
-    def values(self, tree: Tree) -> list[Number]:
-        """Return the values at all points."""
-        if tree not in self._vectors:
-            self._vectors[tree] = [self.value(tree, point) for point in range(POINTS)]
-        return self._vectors[tree]
-
-    def value(self, tree: Tree, point: int) -> Number:
-        """Return the value at one of the points."""
+    def values(self, tree: Tree) -> Values:
+        """Return the values at all points; one value of an expression without variables."""
         match tree:
             case Rational(value):
-                return bounded(value)
+                return [bounded(value)]
             case Name(name):
-                return variable("n" if name == self._renamed else name, point)
+                return [variable("n" if name == self._renamed else name, point) for point in range(POINTS)]
             case Constant(name):
                 context = mp()
-                return {"i": context.j, "pi": context.pi, "e": context.e}[name] * 1
+                return [{"i": context.j, "pi": context.pi, "e": context.e}[name] * 1]
             case Call("^", (base, exponent)):
-                if names_in(tree):
-                    return self._power(tree, base, exponent, point)
-                if tree not in self._constants:
-                    self._constants[tree] = self._power(tree, base, exponent, point)
-                return self._constants[tree]
+                if tree not in self._powers:
+                    self._powers[tree] = self._power(tree, base, exponent)
+                return self._powers[tree]
             case Call("*" | "/") if names_in(tree):
-                return self._product(tree, point)
+                return self._product(tree)
             case Call("+" | "*" | "/", operands):
-                return self._work_on(tree.name, [self.value(operand, point) for operand in operands])
+                return self._work_on(tree.name, *map(self.values, operands))
             case Call("-", (part,)):
-                return -self.value(part, point)
+                return [-value for value in self.values(part)]
             case Call(name, operands):
-                return self._call(name, operands, point)
+                if name in _JOINED and names_in(operands[0]):
+                    return self._joined(name, operands[0])
+                return self._apply(name, *map(self.values, operands))
             case Apply(name, operands):
-                return self._unknown(name, [rounded(self.value(operand, point)) for operand in operands], point)
+                texts = [_profile(self.values(operand)) for operand in operands]
+                return self._unknown(name, _columns(texts, POINTS))
 
-    def _work_on(self, operator: str, operands: list[Number]) -> Number:
+    def _work_on(self, operator: str, *vectors: Values) -> Values:
         work, function = OPERATORS[operator]
-        exact = all(type(operand) is Fraction for operand in operands)
-        self._spend((2 + sum(map(bits, operands)) // 16 if exact else work) * (len(operands) - 1))
-        return reduce(function, operands)
+        results = []
+        for operands in _columns(vectors):
+            exact = all(type(operand) is Fraction for operand in operands)
+            self._spend((2 + sum(map(bits, operands)) // 16 if exact else work) * (len(operands) - 1))
+            results.append(reduce(function, operands))
+        return results
 
-    def _call(self, name: str, operands: tuple[Tree, ...], point: int) -> Number:
-        if name in _JOINED and any(map(names_in, operands)):
-            return self._joined(name, operands[0], point)
-        return self._apply(name, [self.value(operand, point) for operand in operands])
-
-    def _apply(self, name: str, values: list[Number]) -> Number:
+    def _apply(self, name: str, *vectors: Values) -> Values:
         work, function = FUNCTIONS[name]
-        self._spend(work)
-        return function(*values)
+        columns = _columns(vectors)
+        self._spend(work * len(columns))
+        return [function(*column) for column in columns]
 
-    def _unknown(self, name: str, operands: list[str], point: int) -> Number:
-        """Return an unknown number that depends on the operands: f(x) of an unknown f."""
-        self._spend(30)
-        return variable(f"{name}({';'.join(operands)})", point)
+    def _unknown(self, name: str, operands: list[list[str]]) -> Values:
+        """Return an unknown number at each point that depends on the operands there: f(x) of an unknown f."""
+        self._spend(30 * POINTS)
+        return [variable(f"{name}({';'.join(texts)})", point) for point, texts in enumerate(operands)]
 
     def _spend(self, work: int) -> None:
         self._work += work
@@ -125,62 +119,61 @@ class Evaluator:
     # Functions that are analytic in pieces, such as |u|. Each rule below holds at all real numbers at which the
     # function has a value; a function that no rule rewrites is an unknown number.
 
-    def _joined(self, name: str, tree: Tree, point: int) -> Number:
+    def _joined(self, name: str, tree: Tree) -> Values:
         if name in _OTHER_FUNCTIONS:  # arccos u = pi/2 - arcsin u
-            return self.value(_OTHER_FUNCTIONS[name](tree), point)
+            return self.values(_OTHER_FUNCTIONS[name](tree))
+        values = self.values(tree)
         if name in ("ln", "log"):
-            return self._logarithm(tree, point)
-        if self._is_constant(tree):
-            return self._apply(name, [self.value(tree, point)])
+            return self._logarithm(values)
+        if _is_constant(values):
+            return self._apply(name, values)
         if name == "abs":  # that of -3u is three times that of u
-            first = self.values(tree)[0]
-            return multiply(abs(first), self._unknown("abs", self._profile(tree, first), point))
-        return self._unknown(name, self._profile(tree), point)
+            unknown = self._unknown("abs", [_profile(values, values[0])] * POINTS)
+            return self._work_on("*", [abs(values[0])], unknown)
+        return self._unknown(name, [_profile(values)] * POINTS)
 
-    def _is_constant(self, tree: Tree) -> bool:
-        return not names_in(tree) or len(set(map(rounded, self.values(tree)))) == 1
-
-    def _profile(self, tree: Tree, scale: Number = _ONE) -> list[str]:
-        """Return the values at all points, divided by `scale`, as text; equal functions have equal ones."""
-        return [rounded(divide(value, scale)) for value in self.values(tree)]
-
-    def _logarithm(self, tree: Tree, point: int) -> Number:
+    def _logarithm(self, values: Values) -> Values:
         """ln u: any of the logarithms of u, so that e^{ln u} = u, but ln x + ln y is not ln(xy)."""
-        if self._is_constant(tree):
-            return self._apply("ln", [self.value(tree, point)])
-        scale = abs(self.values(tree)[0])
-        profile = self._profile(tree, scale)
-        value = mp().ln(inexact(divide(self.value(tree, point), scale)))
-        self._spend(150)
-        digest = blake2b(f"{point}:ln({';'.join(profile)})".encode(), digest_size=8).digest()
-        turns = 1 + int.from_bytes(digest, "little") % MAX_TURNS
-        return self._apply("ln", [scale]) + value + 2 * mp().pi * mp().j * turns
+        if _is_constant(values):
+            return self._apply("ln", values)
+        scale = abs(values[0])
+        profile = ";".join(_profile(values, scale))
+        logarithms = []
+        for point, value in enumerate(values):
+            self._spend(150)
+            digest = blake2b(f"{point}:ln({profile})".encode(), digest_size=8).digest()
+            turns = 1 + int.from_bytes(digest, "little") % MAX_TURNS
+            logarithms.append(mp().ln(inexact(divide(value, scale))) + 2 * mp().pi * mp().j * turns)
+        return self._work_on("+", self._apply("ln", [scale]), logarithms)
 
     def _exponent(self, tree: Tree) -> Fraction | None:
         """Return the rational exponent of a power of a variable; None of anything else."""
         if not isinstance(tree, Call) or tree.name != "^" or not names_in(tree.parts[0]) or names_in(tree.parts[1]):
             return None
-        exponent = simplified(self.value(tree.parts[1], 0))
+        exponent = simplified(self.values(tree.parts[1])[0])
         return exponent if type(exponent) is Fraction else None
 
-    def _power(self, tree: Tree, base: Tree, exponent: Tree, point: int) -> Number:
+    def _power(self, tree: Tree, base: Tree, exponent: Tree) -> Values:
         if self._exponent(tree) is not None:
-            return self._product(tree, point)
-        if not names_in(base) or self._is_constant(base):
+            return self._product(tree)
+        bases, exponents = self.values(base), self.values(exponent)
+        if _is_constant(bases):
+            return self._work_on("^", bases, exponents)
+        powers = []
+        for logarithm in self._work_on("*", exponents, self._logarithm(bases)):
+            if mp().mag(inexact(logarithm)) > _MAX_EXPONENT_BITS:
+                raise TooLarge("a power beyond 2**(2**20)")
             self._spend(OPERATORS["^"][0])
-            return power(self.value(base, point), self.value(exponent, point))
-        logarithm = multiply(self.value(exponent, point), self._logarithm(base, point))
-        if mp().mag(inexact(logarithm)) > _MAX_EXPONENT_BITS:
-            raise TooLarge("a power beyond 2**(2**20)")
-        self._spend(OPERATORS["^"][0])
-        return bounded(mp().exp(inexact(logarithm)))
+            powers.append(bounded(mp().exp(inexact(logarithm))))
+        return powers
 
-    def _product(self, tree: Tree, point: int) -> Number:
+    def _product(self, tree: Tree) -> Values:
         """Return a product, in which the exponents of equal factors are added: `1/\\sqrt x` is `\\sqrt x/x`."""
         exponents: dict[Tree, Fraction] = {}
         for base, exponent in self._factors(tree, _ONE):
             exponents[base] = exponents.get(base, Fraction(0)) + exponent
-        return self._work_on("*", [self._factor(*factor, point) for factor in exponents.items() if factor[1]] or [_ONE])
+        factors = [self._factor(self.values(base), exponent) for base, exponent in exponents.items() if exponent]
+        return self._work_on("*", [_ONE] * POINTS, *factors)
 
     def _factors(self, tree: Tree, exponent: Fraction) -> Iterator[tuple[Tree, Fraction]]:
         """Return the factors of a power and their exponents, by the rules that hold for all real numbers."""
@@ -200,26 +193,45 @@ class Evaluator:
             case _:
                 yield tree, exponent
 
-    def _factor(self, base: Tree, exponent: Fraction, point: int) -> Number:
+    def _factor(self, values: Values, exponent: Fraction) -> Values:
         if exponent == 1:
-            return self.value(base, point)
+            return values
         if exponent == -1:
-            return self._work_on("/", [_ONE, self.value(base, point)])
-        if exponent.denominator == 1 or self._is_constant(base):
-            return self._work_on("^", [self.value(base, point), exponent])
-        return self._root(base, exponent, point)
+            return self._work_on("/", [_ONE], values)
+        if exponent.denominator == 1 or _is_constant(values):
+            return self._work_on("^", values, [exponent])
+        return self._root(values, exponent)
 
-    def _root(self, base: Tree, exponent: Fraction, point: int) -> Number:
+    def _root(self, values: Values, exponent: Fraction) -> Values:
         """u^(k + p/q), as u^k and the p-th power of the q-th root of u over its first value: an unknown number."""
-        first = self.values(base)[0]
-        scale = first if exponent.denominator % 2 and is_real(first) else abs(first)
+        scale = values[0] if exponent.denominator % 2 and is_real(values[0]) else abs(values[0])
         whole = exponent.numerator // exponent.denominator
         part = exponent - whole
-        root = self._unknown(f"root {part.denominator}", self._profile(base, scale), point)
-        factors = [self._work_on("^", [scale, part]), self._work_on("^", [root, Fraction(part.numerator)])]
+        root = self._unknown(f"root {part.denominator}", [_profile(values, scale)] * POINTS)
+        factors = [self._work_on("^", [scale], [part]), self._work_on("^", root, [Fraction(part.numerator)])]
         if whole:
-            factors.append(self._work_on("^", [self.value(base, point), Fraction(whole)]))
-        return self._work_on("*", factors)
+            factors.append(self._work_on("^", values, [Fraction(whole)]))
+        return self._work_on("*", *factors)
+
+
+def _columns(vectors: Sequence[list[T]], points: int = 0) -> list[list[T]]:
+    """Return the operands at each point; a number is the same at all of them."""
+    points = points or max(map(len, vectors))
+    return [[vector[point % len(vector)] for vector in vectors] for point in range(points)]
+
+
+def _is_constant(values: Values) -> bool:
+    return len(values) == 1 or len(set(map(rounded, values))) == 1
+
+
+def _profile(values: Values, scale: Number = _ONE) -> list[str]:
+    """Return the values at all points, divided by `scale`, as text; equal functions have equal ones."""
+    return [rounded(value if scale is _ONE else divide(value, scale)) for value in values]
+
+
+def ratio_key(tag: str, values: Values) -> str:
+    """Return the key of a function over its first value."""
+    return function_key(tag, _profile(values, values[0]))
 
 
 _JOINED = frozenset(("abs", "floor", "ceil", "ln", "log", "arcsin", "arccos", "arctan"))

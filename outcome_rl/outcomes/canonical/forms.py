@@ -49,8 +49,6 @@ def mathematical_form(plain: str) -> str:
     tokens = tokenize(plain)
     integers = {token.text for token in tokens if token.text in INTEGER_NAMES and token.kind == "name"}
     integer = min(integers) if len(integers) == 1 else None
-    if _SEPARATORS.isdisjoint(token.text for token in tokens):  # most answers
-        return _combined(list(split(tokens, ())), integer)
     joints = {tokens[i].text for i in positions(tokens, _JOINTS)}
     if len(joints) > 1:
         raise NotUnderstood("both and, or")
@@ -68,6 +66,8 @@ def _combined(items: list[Tokens], integer: str | None, joint: str = "") -> str:
     evaluator = Evaluator()
     parts = [read_item(item, evaluator, integer, is_alone=len(items) == 1) for item in items]
     elements = [element for part in parts for element in part]
+    if len(items) == 1 and not joint:  # most answers
+        return list_key([element.key for element in elements])
     are_conditions = all(positions(item, RELATIONS) for item in items)
     if any(positions(item, FLIPPED) for item in items) and not are_conditions:
         raise NotUnderstood("a value and a condition")

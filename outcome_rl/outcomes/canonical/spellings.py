@@ -8,6 +8,7 @@ import calendar
 import re
 import unicodedata
 from collections.abc import Callable
+from functools import lru_cache
 from importlib.resources import files
 from typing import NamedTuple
 
@@ -30,6 +31,7 @@ class Spelling(NamedTuple):
     counter: str
 
 
+@lru_cache(maxsize=1 << 13)  # of one answer, for its key and for the comparison with a gold answer
 def respelled(answer: str) -> str:
     """Return the answer in the spelling that the grammar reads, or as it is."""
     answer = answer if answer.isascii() else _ascii(answer)
@@ -60,6 +62,7 @@ def _plain_digits(signs: str) -> str:
 
 def _ascii(answer: str) -> str:
     """Return digits of any script, fractions and scripts of one character in ASCII; invisible characters go."""
+    answer = unicodedata.normalize("NFC", answer)
     answer = "".join(sign for sign in answer if sign.isascii() or unicodedata.category(sign) != "Cf")
     answer = "".join(str(unicodedata.decimal(sign, sign)) for sign in answer).translate(_ONE_CHARACTER)
     answer = _SCRIPTS.sub(lambda one: f"{'^' if one['raised'] else '_'}{{{_plain_digits(one[0])}}}", answer)

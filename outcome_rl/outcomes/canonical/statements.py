@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from outcome_rl.outcomes.canonical import arithmetic, intervals
 from outcome_rl.outcomes.canonical.arithmetic import Number, add, divide, is_real, simplified
-from outcome_rl.outcomes.canonical.evaluate import POINTS, Evaluator, variable
+from outcome_rl.outcomes.canonical.evaluate import POINTS, Evaluator, ratio_key, variable
 from outcome_rl.outcomes.canonical.intervals import INFINITY, RealSet, list_key, set_key
 from outcome_rl.outcomes.canonical.labels import EQUAL, holds_label, label_of, place_of_label
 from outcome_rl.outcomes.canonical.lexer import (
@@ -131,7 +131,7 @@ class _Reader:
             raise NotUnderstood("an equation that does not hold, or only sometimes")
         if (zero := self.zero(difference)) is not None:
             return number_element(zero[0])._replace(label=min(names_in(difference)))
-        return Element(self.evaluator.ratio_key("eq", difference, at[0]))
+        return Element(ratio_key("eq", at))
 
     def is_curve(self, label: str, sides: list[Tokens]) -> bool:
         """Whether an equation relates names, as `y = x` and `a = b` do, or coordinates: `y = 2x + 3`."""
@@ -208,7 +208,7 @@ class _Reader:
     def expression(self, tree: Tree) -> Element:
         names = names_in(tree)
         if not names:
-            return number_element(self.evaluator.value(tree, 0))
+            return number_element(self.evaluator.values(tree)[0])
         if self.integer in names and _PI in nodes(tree):
             return Element(f"over Z:{Evaluator(self.integer).key(tree)}")
         return Element(self.evaluator.key(tree))

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,28 +26,20 @@ class Constant:
     name: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Call:
     """A known function or an operator with its operands: `+`, `*`, `/`, `^`, or `-` of one."""
 
     name: str
     parts: "tuple[Tree, ...]"
 
-    @cached_property
-    def names(self) -> frozenset[str]:
-        return frozenset().union(*map(names_in, self.parts))
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Apply:
     """An unknown function: `f(x, y)`."""
 
     name: str
     parts: "tuple[Tree, ...]"
-
-    @cached_property
-    def names(self) -> frozenset[str]:
-        return frozenset((f"{self.name}(",)).union(*map(names_in, self.parts))
 
 
 Tree = Rational | Name | Constant | Call | Apply
@@ -73,4 +64,5 @@ def names_in(tree: Tree) -> frozenset[str]:
     """Return the variables of a tree, and the unknown functions, as `f(`."""
     if isinstance(tree, Name):
         return frozenset((tree.name,))
-    return tree.names if isinstance(tree, Call | Apply) else frozenset()
+    unknown = (f"{tree.name}(",) if isinstance(tree, Apply) else ()
+    return frozenset(unknown).union(*map(names_in, subtrees(tree)))
