@@ -141,15 +141,15 @@ class _Finder(importlib.abc.MetaPathFinder):
         return spec
 
 
-class _Row:
-    """A row of the table of spellings with a probe, in the place of the row and of its pattern."""
+class _Pattern:
+    """The pattern of a row of spellings with a probe."""
 
     def __init__(self, probes: Probes, row: Any) -> None:
-        self.probes, self.row, self.sign, self.replacement, self.pattern = probes, row, row.sign, row.replacement, self
+        self.probes, self.pattern = probes, row.pattern
         self.number = probes.add(SPELLING, 0, row.example[0], False)
 
     def sub(self, replacement: Any, answer: str) -> str:
-        new: str = self.row.pattern.sub(replacement, answer)
+        new: str = self.pattern.sub(replacement, answer)
         return new if new == answer or self.probes.seen(True, self.number, False) else answer
 
 
@@ -165,7 +165,9 @@ def probed() -> Iterator[Probes]:
     try:
         from outcome_rl.outcomes.canonical import spellings
 
-        spellings.SPELLINGS = tuple(_Row(probes, row) for row in spellings.SPELLINGS)  # type: ignore[misc]
+        patterns: list[Any] = [_Pattern(probes, row) for row in spellings.SPELLINGS]
+        rows = zip(spellings.SPELLINGS, patterns, strict=True)
+        spellings.SPELLINGS = tuple(row._replace(pattern=pattern) for row, pattern in rows)
         yield probes
     finally:
         sys.meta_path.remove(finder)

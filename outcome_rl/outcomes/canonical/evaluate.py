@@ -9,11 +9,11 @@ numbers are**, and then they agree everywhere. Work is counted in units of about
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache, reduce
 from hashlib import blake2b
-from typing import TypeVar
+from typing import Any
 
 from outcome_rl.outcomes.canonical.arithmetic import (
     FUNCTIONS,
@@ -35,12 +35,8 @@ from outcome_rl.outcomes.canonical.trees import Apply, Call, Constant, Name, Rat
 MAX_WORK = 12_000
 POINTS = 4
 MAX_TURNS = 1 << 12
-_MAX_EXPONENT_BITS = 20
-_HALF = Fraction(1, 2)
 _ONE = Fraction(1)
-_I, _PI = Constant("i"), Constant("pi")
-
-T = TypeVar("T")
+_I = Constant("i")
 
 
 Values = list[Number]
@@ -83,6 +79,8 @@ class Evaluator:
                 return self._work_on(tree.name, *map(self.values, operands))
             case Call("-", (part,)):
                 return [-value for value in self.values(part)]
+            case Call("ceil", (part,)):
+                return self.values(call("-", call("floor", call("-", part))))
             case Call(name, operands):
                 if name in _JOINED and names_in(operands[0]):
                     return self._joined(name, operands[0])
@@ -120,8 +118,6 @@ class Evaluator:
     # function has a value; a function that no rule rewrites is an unknown number.
 
     def _joined(self, name: str, tree: Tree) -> Values:
-        if name in _OTHER_FUNCTIONS:  # arccos u = pi/2 - arcsin u
-            return self.values(_OTHER_FUNCTIONS[name](tree))
         values = self.values(tree)
         if name in ("ln", "log"):
             return self._logarithm(values)
@@ -134,8 +130,6 @@ class Evaluator:
 
     def _logarithm(self, values: Values) -> Values:
         """ln u: any of the logarithms of u, so that e^{ln u} = u, but ln x + ln y is not ln(xy)."""
-        if _is_constant(values):
-            return self._apply("ln", values)
         scale = abs(values[0])
         profile = ";".join(_profile(values, scale))
         logarithms = []
@@ -159,13 +153,7 @@ class Evaluator:
         bases, exponents = self.values(base), self.values(exponent)
         if _is_constant(bases):
             return self._work_on("^", bases, exponents)
-        powers = []
-        for logarithm in self._work_on("*", exponents, self._logarithm(bases)):
-            if mp().mag(inexact(logarithm)) > _MAX_EXPONENT_BITS:
-                raise TooLarge("a power beyond 2**(2**20)")
-            self._spend(OPERATORS["^"][0])
-            powers.append(bounded(mp().exp(inexact(logarithm))))
-        return powers
+        return self._apply("exp", self._work_on("*", exponents, self._logarithm(bases)))
 
     def _product(self, tree: Tree) -> Values:
         """Return a product, in which the exponents of equal factors are added: `1/\\sqrt x` is `\\sqrt x/x`."""
@@ -214,7 +202,7 @@ class Evaluator:
         return self._work_on("*", *factors)
 
 
-def _columns(vectors: Sequence[list[T]], points: int = 0) -> list[list[T]]:
+def _columns(vectors: Sequence[list[Any]], points: int = 0) -> list[list[Any]]:
     """Return the operands at each point; a number is the same at all of them."""
     points = points or max(map(len, vectors))
     return [[vector[point % len(vector)] for vector in vectors] for point in range(points)]
@@ -234,11 +222,7 @@ def ratio_key(tag: str, values: Values) -> str:
     return function_key(tag, _profile(values, values[0]))
 
 
-_JOINED = frozenset(("abs", "floor", "ceil", "ln", "log", "arcsin", "arccos", "arctan"))
-_OTHER_FUNCTIONS: dict[str, Callable[[Tree], Tree]] = {
-    "ceil": lambda u: call("-", call("floor", call("-", u))),
-    "arccos": lambda u: call("+", call("*", Rational(_HALF), _PI), call("-", call("arcsin", u))),
-}
+_JOINED = frozenset(("abs", "floor", "ln", "log", "arcsin", "arccos", "arctan"))
 
 
 def function_key(tag: str, keys: list[str]) -> str:

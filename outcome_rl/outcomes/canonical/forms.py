@@ -64,9 +64,9 @@ def _combined(items: list[Tokens], integer: str | None, joint: str = "") -> str:
     if not items:
         raise NotUnderstood("an empty list")
     evaluator = Evaluator()
-    parts = [read_item(item, evaluator, integer, is_alone=len(items) == 1) for item in items]
-    elements = [element for part in parts for element in part]
-    if len(items) == 1 and not joint:  # most answers
+    is_alone = len(items) == 1
+    elements = [element for item in items for element in read_item(item, evaluator, integer, is_alone=is_alone)]
+    if is_alone and not joint:  # most answers
         return list_key([element.key for element in elements])
     are_conditions = all(positions(item, RELATIONS) for item in items)
     if any(positions(item, FLIPPED) for item in items) and not are_conditions:
@@ -76,18 +76,18 @@ def _combined(items: list[Tokens], integer: str | None, joint: str = "") -> str:
     if joint:
         elements = _joined(elements, joint, are_conditions)
     labels = [element.label or "" for element in elements]
-    if len(set(labels) - {""}) > 1 and not (len(elements) == len(items) and all(labels)):
+    are_labelled = len(elements) == len(items) and all(labels)
+    if len(set(labels) - {""}) > 1 and not are_labelled:
         raise NotUnderstood("names of some values, or of several")  # `x = \pm 1, y = \pm 2`
-    if len(elements) == len(items) > 1 and all(labels) and len(set(labels)) > 1:
-        if len({label.partition("_")[0] for label in labels}) < len(labels):
-            raise NotUnderstood("a label twice, or numbered ones")  # `x_1 = 2, x_2 = 1`: two roots, or a pair
-        if any(map(_WORD.search, labels)) or sum(label.startswith("\\") for label in labels) > 1:
-            named = zip(labels, elements, strict=True)
-            return list_key([f"{label.casefold().replace(' ', '')}={element.key}" for label, element in named])
-        return tuple_key(
-            "(", [element.key for element in sorted(elements, key=lambda e: place_of_label(e.label or ""))], ")"
-        )
-    return list_key([element.key for element in elements])
+    if not are_labelled or len(set(labels)) == 1:
+        return list_key([element.key for element in elements])
+    if len({label.partition("_")[0] for label in labels}) < len(labels):
+        raise NotUnderstood("a label twice, or numbered ones")  # `x_1 = 2, x_2 = 1`: two roots, or a pair
+    if any(map(_WORD.search, labels)) or sum(label.startswith("\\") for label in labels) > 1:
+        named = zip(labels, elements, strict=True)
+        return list_key([f"{label.casefold().replace(' ', '')}={element.key}" for label, element in named])
+    by_label = dict(zip(labels, elements, strict=True))
+    return tuple_key("(", [by_label[label].key for label in sorted(labels, key=place_of_label)], ")")
 
 
 def _joined(elements: list[Element], joint: str, are_conditions: bool) -> list[Element]:
@@ -101,12 +101,7 @@ def _joined(elements: list[Element], joint: str, are_conditions: bool) -> list[E
         numbers = (intervals.union if joint == "or" else intervals.intersection)(sets)
         # `x < 1 and x > 3` may mean either: as a list it is itself
         return [Element(set_key(numbers), label, numbers)] if numbers else elements
-    if (
-        joint == "or"
-        and not all(one.label for one in elements)
-        and any(one.label for one in elements)
-        and are_conditions
-    ):  # lines: `x = 1 or y = 2x`
+    if joint == "or" and are_conditions and len({one.label is None for one in elements}) > 1:  # `x = 1 or y = 2x`
         return [one._replace(key=f"{one.label}={one.key}" if one.label else one.key, label=None) for one in elements]
     if joint == "or" and not (has_one_name and (label is not None or len(sets) == len(elements))):
         raise NotUnderstood("one of several things")

@@ -5,7 +5,7 @@ import re
 from outcome_rl.outcomes.canonical.lexer import Incomparable, NotUnderstood, Tokens, closing, split, top_level, trimmed
 from outcome_rl.outcomes.canonical.names import NAMES
 from outcome_rl.outcomes.canonical.parser import parse_expression
-from outcome_rl.outcomes.canonical.trees import Apply, Call, Constant, Name, Rational, Tree
+from outcome_rl.outcomes.canonical.trees import Apply, Call, Constant, Name, Tree
 
 EQUAL = "="
 _DENIES = re.compile(
@@ -45,23 +45,13 @@ def _single_label(tokens: Tokens) -> str | None:
         if len(tokens) > 1 and tokens[-1].kind == "name" and tokens[-2].kind != "name":  # `\text{max at } x`
             return texts[-1] if _NEUTRAL.fullmatch(" ".join(texts[:-1])) else None
         return None if any(map(_DENIES.search, texts)) else "".join(texts)
-    if tokens[0].kind == "name" and texts[1:2] == ["("] and closing(tokens, 1) == len(tokens) - 1:
-        arguments = all(token.kind in ("name", "number", "word") or token.text == "," for token in tokens[2:-1])
-        return "".join(texts) if arguments else None
     try:
         tree = parse_expression(tokens)
     except (NotUnderstood, Incomparable):
         return None
-    match tree:
-        case Constant("i" | "e"):
-            return tree.name
-        case Apply(name, parts) if all(isinstance(part, Name | Rational) for part in parts):  # `f^{-1}(x)`
-            return name
-    sides = tree.parts if isinstance(tree, Call) and tree.name == "/" else (tree,)
-    labels = [side.name if isinstance(side, Name) else _segment(side) for side in sides]
-    if len(labels) > 1 and not all(label[:1].isupper() for label in labels):
-        return None  # `a/b = 2` is an equation
-    return "/".join(labels) if all(labels) else None
+    if isinstance(tree, Apply) and not any(isinstance(part, Call) and part.name != "*" for part in tree.parts):
+        return "".join(texts)  # `f^{-1}(x)`
+    return _name(tree)
 
 
 def place_of_label(label: str) -> tuple[bool, str]:
@@ -76,11 +66,12 @@ def holds_label(label: str, sides: list[Tokens]) -> bool:
     return any(token.kind in ("name", "command") and token.text in bases for side in sides for token in side)
 
 
-def _segment(tree: Tree) -> str:
-    """Return the name of a segment between two points, such as `AB`; empty for anything else."""
-    if isinstance(tree, Name):
-        return tree.name if len(tree.name) == 1 and tree.name.isupper() else ""
-    if not isinstance(tree, Call) or tree.name != "*":
-        return ""
-    letters = [_segment(part) if isinstance(part, Name) else "" for part in tree.parts]
-    return "".join(letters) if all(letters) else ""
+def _name(tree: Tree) -> str | None:
+    """Return the name of a variable, of a segment, `AB`, or of a quotient of segments; `a/b = 2` is an equation."""
+    match tree:
+        case Name(name) | Constant("i" | "e" as name):
+            return name
+        case Call("*" | "/" as sign, parts):
+            names = [_name(part) or "" for part in parts]
+            return sign.replace("*", "").join(names) if all(name[:1].isupper() for name in names) else None
+    return None

@@ -84,6 +84,7 @@ _THOUSANDS = re.compile(
 _MIXED = re.compile(r"([0-9]+)(?: ([0-9]+)/([0-9]+)|\\frac(?:\{([0-9]+)\}|([0-9]))(?:\{([0-9]+)\}|([0-9])))(?![0-9.])")
 BEFORE_NUMBERS = frozenset((r"\pm", r"\mp", r"\times", r"\cdot", r"\div", r"\lfloor", r"\lceil"))
 
+END = Token("end", "")
 _BRACKETS, _CLOSED_BRACKETS = ("(", "[", r"\{"), (")", "]", r"\}")
 _OF_DIGITS = (r"\frac", r"\binom")  # the argument behind one is a group or a digit
 OPENING = frozenset(("(", "[", "{", r"\{", r"\langle", r"\begin"))
@@ -99,30 +100,10 @@ def tokenize(plain: str) -> list[Token]:
     tokens: list[Token] = []
     position, depth, nesting = 0, 0, 0
     while position < len(plain):
-        is_digit = plain[position].isdigit()
-        if is_digit and depth == 0 and (thousands := _THOUSANDS.match(plain, position)):
-            tokens.append(Token("number", re.sub("[ ,]", "", thousands[0])))
-            position = thousands.end()
-            continue
-        if is_digit and (mixed := _MIXED.match(plain, position)) and _begins_number(tokens):
-            whole, top, bottom = filter(None, mixed.groups())
-            if int(top) < int(bottom):
-                tokens.append(Token("number", f"{whole} {top}/{bottom}"))
-                position = mixed.end()
-                continue
-        if (unit_end := _end_of_unit(plain, position)) > position:
-            tokens.append(Token("unit", plain[position:unit_end]))
-            position = unit_end
-            continue
-        match = _TOKEN.match(plain, position)
-        assert match is not None  # the last alternative takes any character
-        token, end = _token(match), match.end()
-        if token.kind == "number" and tokens and tokens[-1].text in _OF_DIGITS and token.text.isdigit():
-            token, end = Token("number", token.text[0]), position + 1  # `\frac12` is one half, as in TeX
+        token, position = _token_at(plain, position, tokens, is_outside=depth == 0)
         depth += (token.text in _BRACKETS) - (token.text in _CLOSED_BRACKETS)
         nesting = max(nesting + (token.text in OPENING) - (token.text in CLOSING), 0)
         tokens.append(token)
-        position = end
         if len(tokens) > MAX_TOKENS:
             raise TooLarge(f"more than {MAX_TOKENS} tokens")
         if nesting > MAX_DEPTH:
@@ -130,9 +111,28 @@ def tokenize(plain: str) -> list[Token]:
     return tokens
 
 
+def _token_at(plain: str, at: int, before: Tokens, *, is_outside: bool) -> tuple[Token, int]:
+    """Return the next token, and where it ends; `is_outside` of all brackets but braces."""
+    if plain[at].isdigit():
+        if is_outside and (thousands := _THOUSANDS.match(plain, at)):
+            return Token("number", re.sub("[ ,]", "", thousands[0])), thousands.end()
+        if (mixed := _MIXED.match(plain, at)) and _begins_number(before):
+            whole, top, bottom = filter(None, mixed.groups())
+            if int(top) < int(bottom):
+                return Token("number", f"{whole} {top}/{bottom}"), mixed.end()
+    if (end := _end_of_unit(plain, at)) > at:
+        return Token("unit", plain[at:end]), end
+    match = _TOKEN.match(plain, at)
+    assert match is not None  # the last alternative takes any character
+    token = _token(match)
+    if token.kind == "number" and before and before[-1].text in _OF_DIGITS and token.text.isdigit():
+        return Token("number", token.text[0]), at + 1  # `\frac12` is one half, as in TeX
+    return token, match.end()
+
+
 def _begins_number(tokens: Tokens) -> bool:
     """Whether a number behind these tokens may be a mixed one: no factor, power or denominator stands before it."""
-    before = tokens[-1] if tokens else _END
+    before = tokens[-1] if tokens else END
     is_start = before.kind in ("end", "symbol", "space") and before.text not in ("^", "_", "]", "/", ")")
     return is_start or before.text in BEFORE_NUMBERS
 
@@ -158,8 +158,6 @@ def _token(match: re.Match[str]) -> Token:
         text = text.strip()
         if text in ("and", "or"):
             return Token("symbol", text)
-        if text in FUNCTION_NAMES or text in CALLED or text in UNREAD:
-            return Token("command", f"\\{text}")
         letter = _LETTER_IN_TEXT.fullmatch(text)
         return Token("text", text) if letter is None else Token("name", letter[1])
     if kind in ("command", "called"):
@@ -176,9 +174,6 @@ def top_level(tokens: Tokens) -> Iterator[int]:
     """Return the positions outside of all brackets."""
     depth = 0
     for i, token in enumerate(tokens):
-        if token.kind == "text":
-            yield from (i,) if depth == 0 else ()
-            continue
         depth -= token.text in CLOSING
         if depth == 0 and token.text not in CLOSING and token.text not in OPENING:
             yield i
@@ -187,14 +182,12 @@ def top_level(tokens: Tokens) -> Iterator[int]:
 
 def positions(tokens: Tokens, texts: Container[str]) -> list[int]:
     """Return the positions of signs outside of all brackets."""
-    signs = {i for i, token in enumerate(tokens) if token.text in texts and token.kind != "text"}
-    return [i for i in top_level(tokens) if i in signs] if signs else []
+    if not any(token.text in texts for token in tokens):
+        return []
+    return [i for i in top_level(tokens) if tokens[i].text in texts]
 
 
 def split(tokens: Tokens, separators: Collection[str]) -> Iterator[Tokens]:
-    if {token.text for token in tokens}.isdisjoint(separators):
-        yield trimmed(tokens)
-        return
     start = 0
     for i in positions(tokens, separators):
         yield trimmed(tokens[start:i])
@@ -211,10 +204,9 @@ def closing(tokens: Tokens, opening: int) -> int:
     """Return the position of the bracket that closes the one at `opening`; `[0, 1)` closes too."""
     depth = 0
     for i in range(opening, len(tokens)):
-        if tokens[i].kind != "text":
-            depth += (tokens[i].text in OPENING) - (tokens[i].text in CLOSING)
-            if depth <= 0:
-                return i
+        depth += (tokens[i].text in OPENING) - (tokens[i].text in CLOSING)
+        if depth <= 0:
+            return i
     return -1
 
 
@@ -224,13 +216,10 @@ _NOT_IN_UNIT = re.compile(r"\\text|[^A-Za-z/^0-9\u3040-\u9fff]|(?<=ch)es(?![A-Za
 
 def units_in(tokens: Tokens) -> set[str]:
     """Return the units of quantities, which a single quantity loses: `minute` of `5\\text{ minutes}`."""
-    units = {unit_name(token.text) for token in tokens if token.kind == "unit"}
+    units = {
+        _NOT_IN_UNIT.sub("", token.text) for token in tokens if token.kind == "unit"
+    }  # `minute`, `squarecm`, `km/h`
     return units | {_SIGNS_OF_UNITS[token.text] for token in tokens if token.text in _SIGNS_OF_UNITS}
-
-
-def unit_name(text: str) -> str:
-    """Return the name of a unit token, in the singular and without spaces: `minute`, `squarecm`, `km/h`."""
-    return _NOT_IN_UNIT.sub("", text)
 
 
 def names_of(tokens: Tokens) -> set[str]:
@@ -253,60 +242,5 @@ def words_in(tokens: Tokens) -> list[str]:
         ("," if end in ("^", "_", "'") else "") + (text if kind == "name" else ",")  # `kt e^{-t}`
         for (kind, text), end in zip(tokens, ends, strict=True)
     )
-    runs = [run for run in _RUN.findall(letters) if not run.isupper()]
-    folded = [run.lower().removesuffix("i") for run in runs]
-    return [
-        run
-        for run, word in zip(runs, folded, strict=True)
-        if not _CONSONANTS.fullmatch(word) and list(word) != sorted(word)
-    ]
-
-
-_END = Token("end", "")
-
-
-class TokenReader:
-    """A position in a list of tokens; every method but `peek` consumes what it returns."""
-
-    def __init__(self, tokens: Tokens) -> None:
-        self.tokens = tokens
-        self.position = 0
-
-    def peek(self, offset: int) -> Token:
-        """Return the token at an offset from the next one, or one of the kind "end" where there is none."""
-        at = self.position + offset
-        return self.tokens[at] if 0 <= at < len(self.tokens) else _END
-
-    @property
-    def next(self) -> Token:
-        return self.tokens[self.position] if self.position < len(self.tokens) else _END
-
-    def take(self) -> Token:
-        token = self.next
-        self.position += 1
-        return token
-
-    def accept(self, *texts: str) -> str | None:
-        kind, text = self.next
-        if text not in texts or kind in ("text", "end"):
-            return None
-        self.position += 1
-        return text
-
-    def expect(self, text: str) -> None:
-        if self.accept(text) is None:
-            raise self.refusal()
-
-    def group(self) -> Tokens:
-        """Return the tokens of a group in braces, or the next one."""
-        if not self.accept("{"):
-            return [self.take()]
-        start, end = self.position, closing(self.tokens, self.position - 1)
-        if end < 0:
-            raise self.refusal()
-        self.position = end + 1
-        return self.tokens[start:end]
-
-    def refusal(self) -> NotUnderstood:
-        kind, text = self.next
-        return (Words if kind in ("word", "text") else NotUnderstood)(f"{kind} {text!r}")
+    runs = [run.lower() for run in _RUN.findall(letters) if not run.isupper()]
+    return [run for run in runs if not _CONSONANTS.fullmatch(run) and list(run) != sorted(run)]

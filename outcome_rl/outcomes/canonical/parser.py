@@ -11,15 +11,17 @@ from itertools import takewhile
 
 from outcome_rl.outcomes.canonical.lexer import (
     CALLED,
+    END,
     FUNCTION_NAMES,
     GREEK,
     MAX_DEPTH,
     Incomparable,
     NotUnderstood,
     Token,
-    TokenReader,
     Tokens,
     TooLarge,
+    Words,
+    closing,
     positions,
 )
 from outcome_rl.outcomes.canonical.notations import clock_key
@@ -77,16 +79,51 @@ def _number(text: str) -> Fraction:
     return Fraction(f"0{text}") + Fraction(int(digits), (10 ** len(digits) - 1) * 10 ** len(text.partition(".")[2]))
 
 
-class _Parser(TokenReader):
-    """Recursive descent; every method consumes what it returns."""
+class _Parser:
+    """Recursive descent; every method but `peek` and `next` consumes what it returns."""
 
     def __init__(self, tokens: Tokens, pm: int) -> None:
-        super().__init__(tokens)
+        self.tokens = [*tokens, END]
+        self.position = 0
         self.pm = pm
         self.depth = 0
         self.in_bars = 0
         self.in_trigonometric = 0
         self.argument_end = -1  # of the last fraction or binomial coefficient
+
+    def peek(self, offset: int) -> Token:
+        """Return the token at an offset from the next one, or one of the kind "end" where there is none."""
+        at = self.position + offset
+        return self.tokens[at] if 0 <= at < len(self.tokens) else END
+
+    @property
+    def next(self) -> Token:
+        return self.tokens[self.position]
+
+    def take(self) -> Token:
+        self.position += 1
+        return self.tokens[self.position - 1]
+
+    def accept(self, *texts: str) -> str | None:
+        return self.take().text if self.next.text in texts else None
+
+    def expect(self, text: str) -> None:
+        if self.accept(text) is None:
+            raise self.refusal()
+
+    def group(self) -> Tokens:
+        """Return the tokens of a group in braces, or the next one."""
+        if not self.accept("{"):
+            return [self.take()]
+        start, end = self.position, closing(self.tokens, self.position - 1)
+        if end < 0:
+            raise self.refusal()
+        self.position = end + 1
+        return self.tokens[start:end]
+
+    def refusal(self) -> NotUnderstood:
+        kind, text = self.next
+        return (Words if kind in ("word", "text") else NotUnderstood)(f"{kind} {text!r}")
 
     def signs(self) -> str:
         """Consume signs in a row; return the one that they make."""
@@ -201,16 +238,13 @@ class _Parser(TokenReader):
     def argument(self) -> Tree:
         """Read the operand of `^` or `\\sqrt`: a group or one token; all digits of a number are one token."""
         if self.accept("{"):
-            tree = self.sum()
-            self.expect("}")
-            return tree
+            return self.closed("}")
         sign = self.signs()
-        kind, text = self.next
-        # The `h` of `\\frac{x}h(y)` is no function: plain LaTeX has no braces around one token.
-        if kind == "name" or (kind == "command" and text[1:] in (*GREEK, "pi")):
-            self.position += 1
-            is_constant = text in ("e", "i", r"\pi")
-            return _signed(sign, Constant(text.strip("\\")) if is_constant else Name(text))
+        if (
+            self.next.kind == "name"
+        ):  # the `h` of `\\frac{x}h(y)` is no function: plain LaTeX has no braces around one token
+            text = self.take().text
+            return _signed(sign, Constant(text) if text in ("e", "i") else Name(text))
         return _signed(sign, self.primary())
 
     def digit_argument(self) -> Tree:
@@ -247,11 +281,17 @@ class _Parser(TokenReader):
         return tree
 
     def closed(self, end: str) -> Tree:
+        (tree,) = self.listed(end)
+        return tree
+
+    def listed(self, end: str, *separators: str) -> tuple[Tree, ...]:
         in_bars, self.in_bars = self.in_bars, self.in_bars if end == "|" else 0
-        tree = self.sum()
+        trees = [self.sum()]
+        while self.accept(*separators):
+            trees.append(self.sum())
         self.expect(end)
         self.in_bars = in_bars
-        return tree
+        return tuple(trees)
 
     def subscript(self) -> str:
         """Subscript and primes, as text: `x_{1}'` has `_1'`."""
@@ -302,13 +342,7 @@ class _Parser(TokenReader):
     def arguments(self) -> tuple[Tree, ...]:
         """Parse the arguments of a function, in brackets."""
         self.expect("(")
-        in_bars, self.in_bars = self.in_bars, 0
-        trees = [self.sum()]
-        while self.accept(","):
-            trees.append(self.sum())
-        self.expect(")")
-        self.in_bars = in_bars
-        return tuple(trees)
+        return self.listed(")", ",")
 
     def command(self, name: str) -> Tree:
         if name == "pi":
@@ -385,7 +419,7 @@ class _Parser(TokenReader):
         return _signed(sign, factors[0] if len(factors) == 1 else Call("*", tuple(factors)))
 
 
-_FUNCTION_LETTERS = frozenset("fghFGHP") | {rf"\{name}" for name in ("phi", "varphi", "psi", "sigma", "Gamma", "zeta")}
+_FUNCTION_LETTERS = frozenset("fghFGHPE") | {rf"\{name}" for name in ("phi", "varphi", "psi", "sigma", "Gamma", "zeta")}
 _BEFORE_DIGITS = frozenset((")", "|", "'", r"\pi", *(f"\\{name}" for name in GREEK)))
 _DEGREE = call("/", Constant("pi"), Rational(Fraction(180)))
 _OTHER_COMMANDS = ("pi", "frac", "binom", "sqrt", "lfloor", "lceil")

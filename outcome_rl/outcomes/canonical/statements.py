@@ -1,7 +1,6 @@
 """Statements: one item of an answer, such as `x = 5`, `x + 1 < 4`, `(1, 2]` or `2 + 2 = 4`, as elements."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 from outcome_rl.outcomes.canonical import arithmetic, intervals
@@ -88,8 +87,7 @@ class _Reader:
         signs = positions(tokens, RELATIONS)
         if not signs:
             return self.value(tokens)
-        ends = [-1, *signs, len(tokens)]
-        sides = [tokens[start + 1 : end] for start, end in pairwise(ends)]
+        sides = list(split(tokens, RELATIONS))
         operators = [tokens[i].text for i in signs]
         if _ABOUT in operators:
             cut = operators.index(_ABOUT)
@@ -110,19 +108,15 @@ class _Reader:
         raise NotUnderstood("a chain of different relations")
 
     def equation(self, sides: list[Tokens]) -> Element:
+        if len(sides) > 2 and len({self.value(side).key for side in sides[1:]}) > 1:
+            raise NotUnderstood("a chain of different values")
         label = label_of(sides[0])
         if label is not None and not holds_label(label, sides[1:]) and not self.is_curve(label, sides[1:]):
             names = label[1:-1].split(",") if label.startswith("(") else []
             if names != sorted(set(names), key=place_of_label):
                 raise NotUnderstood("a tuple whose labels are in another order")
-            values = [self.value(side) for side in sides[1:]]
-            if len({value.key for value in values}) > 1:
-                raise NotUnderstood("a chain of different values")
-            return values[-1]._replace(label=label)
-        if len(sides) > 2 and len({self.value(side).key for side in sides[1:]}) > 1:
-            raise NotUnderstood("a chain of equations")
-        sides = [sides[0], sides[-1]]
-        left, right = _without_denominator(*map(self.parse, sides))
+            return self.value(sides[-1])._replace(label=label)
+        left, right = _without_denominator(self.parse(sides[0]), self.parse(sides[-1]))
         difference = call("+", left, call("-", right))
         at = self.evaluator.values(difference)
         if not any(at):
@@ -268,17 +262,13 @@ class _Reader:
     def set_operation(self, parts: list[Tokens], sign: str) -> Element:
         if any(_SETS.isdisjoint(token.text for token in part) for part in parts):
             raise NotUnderstood("a set operation on something that is not a set")
-        elements = [self.value(part) for part in parts]
-        sets = [element.numbers for element in elements if element.numbers is not None]
-        if len(sets) < len(elements):
+        sets = [numbers for part in parts if (numbers := self.value(part).numbers) is not None]
+        if len(sets) < len(parts):
             raise NotUnderstood("a union of sets with unknown ends")
-        first, *others = sets
-        for other in others:
-            if sign == r"\cup":
-                first = intervals.union((first, other))
-            else:
-                first = intervals.intersection((first, other if sign == r"\cap" else intervals.complement(other)))
-        return Element(set_key(first), numbers=first)
+        if sign not in (r"\cup", r"\cap"):  # the first without the others
+            sets[1:] = map(intervals.complement, sets[1:])
+        numbers = (intervals.union if sign == r"\cup" else intervals.intersection)(sets)
+        return Element(set_key(numbers), numbers=numbers)
 
     def matrix(self, tokens: Tokens) -> Element:
         """`\\begin{pmatrix} 1 & 2 \\\\ 3 & 4 \\end{pmatrix}`; one column is a tuple."""
@@ -324,11 +314,10 @@ def point_of(numbers: RealSet | None) -> Number | None:
 
 def _notation(tokens: Tokens) -> str | None:
     """Return the key of a word or a time in a list, which is no product or quotient there either."""
-    kinds = {token.kind for token in tokens}
     text = "".join(token.text for token in tokens)
-    if kinds == {"name"} and len(tokens) > 1:
-        return f"t:{folded(text)}" if is_word(text) else None
-    return clock_key(text) if kinds == {"number", "symbol"} and len(tokens) == 3 else None
+    if is_word(text) and all(token.kind == "name" for token in tokens):
+        return f"t:{folded(text)}"
+    return clock_key(text)
 
 
 def _infinity(texts: Sequence[str]) -> float | None:

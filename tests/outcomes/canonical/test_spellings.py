@@ -29,7 +29,7 @@ def test_both_spellings_of_a_row_have_one_key_because_of_it(row: Spelling, monke
     assert respelled(row.example[0]) == respelled(row.example[1])
     before = respelled(row.example[0])
     monkeypatch.setattr(spellings, "SPELLINGS", tuple(one for one in SPELLINGS if one != row))
-    assert respelled(row.example[0]) != before
+    assert respelled.__wrapped__(row.example[0]) != before
 
 
 @pytest.mark.parametrize(("decorated", "plain"), cases(__file__, "signs around"))
