@@ -52,6 +52,7 @@ _FUNCTIONS = {
         *(None, _INT32, *[_POINTER] * 3, _INT64, _INT64, _FLOAT, _FLOAT, _POINTER, _INT32, _FLOAT),
         *(*[_POINTER] * 3, _INT32, _INT32),
     ),
+    "transpose_columns": (None, _POINTER, *[_INT64] * 4, _POINTER, _INT32),
     "sample_gradients": (
         *(None, *_LOGIT_ROWS, *[_POINTER] * 6, _FLOAT, _UINT64, _INT64, *[_POINTER] * 4),
         _INT32,

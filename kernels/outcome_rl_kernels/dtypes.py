@@ -11,10 +11,11 @@ import torch
 
 
 class Bfloat16(NamedTuple):
-    """Whether a device multiplies bfloat16 faster than float32, and how that is known."""
+    """Whether a device multiplies bfloat16 faster than float32, how that is known, and whether a CPU takes tiles."""
 
     is_fast: bool
     reason: str
+    in_tiles: bool = False
 
 
 def preferred_dtype(device: torch.device) -> tuple[torch.dtype, str]:
@@ -38,4 +39,4 @@ def bfloat16_products(device_type: str) -> Bfloat16:
     there = [name for name, supported in names.items() if supported]
     if not there:
         return Bfloat16(False, "the processor has neither AVX-512-BF16 nor AMX")
-    return Bfloat16(True, f"the processor has {' and '.join(there)}")
+    return Bfloat16(True, f"the processor has {' and '.join(there)}", in_tiles="AMX" in there)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from outcome_rl_kernels import backends
 from outcome_rl_kernels.counts import triton as counts_triton
-from outcome_rl_kernels.loss import chunked_head, fused, logprobs
+from outcome_rl_kernels.loss import fused, logprobs
 from outcome_rl_kernels.loss.rows import scale_triton
 from outcome_rl_kernels.loss.rows import triton as row_kernels_triton
 from outcome_rl_kernels.loss.support import triton as support_triton
@@ -45,7 +45,6 @@ def take_meta_for_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: False)  # which knows no meta device
     for module in (fused, logprobs):
         monkeypatch.setattr(module, "is_traced", lambda tensor: False)
-    monkeypatch.setattr(chunked_head, "adds_half_products_to_float32", lambda *_: True)
 
 
 def replace_kernels(monkeypatch: pytest.MonkeyPatch) -> Launches:

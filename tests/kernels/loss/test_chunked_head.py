@@ -20,12 +20,20 @@ ALL = Wants(True, True, True)
 DTYPES = [torch.float32, torch.bfloat16]
 
 
-@pytest.fixture(params=[True, False], ids=["bfloat16 products", "no bfloat16 products"])
+KINDS = {
+    "bfloat16 products": Bfloat16(True, "by the test"),
+    "tiles": Bfloat16(True, "by the test", in_tiles=True),
+    "no bfloat16 products": Bfloat16(False, "by the test"),
+}
+
+
+@pytest.fixture(params=KINDS)
 def is_fast(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether the CPU multiplies bfloat16 fast; if not, the weight is taken in parts of 16 rows."""
-    monkeypatch.setattr(chunked_head, "bfloat16_products", lambda _: Bfloat16(request.param, "by the test"))
+    """Whether the CPU multiplies bfloat16 fast; if not, or if in tiles, the weight is taken in parts of 16 rows."""
+    monkeypatch.setattr(chunked_head, "bfloat16_products", lambda _: KINDS[request.param])
     monkeypatch.setattr(chunked_head, "CPU_PART_ROWS", 16)
-    return bool(request.param)
+    monkeypatch.setattr(chunked_head, "TILED_PART_ROWS", 16)
+    return KINDS[request.param].is_fast
 
 
 def operands(dtype: torch.dtype = torch.float32, rows: int = R) -> Head:
@@ -224,6 +232,34 @@ def test_the_loss_is_as_exact_without_bfloat16_products(
     eager = run(*arguments, torch.bfloat16, wants, **case.inputs, impl="reference")[1]
     ours = run(*arguments, torch.bfloat16, wants, **case.inputs, **options, impl="native")[1]
     assert_as_exact(ours, eager, truth)
+
+
+@needs_native
+@pytest.mark.parametrize("chunks", [1, 3, 9])
+@pytest.mark.parametrize(("rows", "vocabulary"), [(512, 1500), (31, 3), (33, 512), (1, 1025)])
+def test_products_of_tiles_have_the_values_of_others_and_the_same_bits_on_two_threads(
+    rows: int, vocabulary: int, chunks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    g = torch.Generator().manual_seed(0)
+    hidden, weight, logit_grads = (
+        torch.randn(*shape, generator=g).bfloat16() for shape in ((rows, 64), (vocabulary, 64), (rows, vocabulary))
+    )
+
+    def weight_gradient(kind: str, threads: int) -> torch.Tensor:
+        monkeypatch.setattr(chunked_head, "bfloat16_products", lambda _: KINDS[kind])
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        gradients = HeadGradients(Head(hidden, weight, None), Wants(False, True, False), chunks)
+        for start in range(chunks):
+            part = slice(start * rows // chunks, (start + 1) * rows // chunks)
+            gradients.add(part, logit_grads[part])
+        torch.set_num_threads(before)
+        return gradients.results()[1]
+
+    exact = logit_grads.double().T @ hidden.double()
+    found = weight_gradient("tiles", 1)
+    assert (found - exact).norm() <= 1.1 * (weight_gradient("bfloat16 products", 1) - exact).norm()
+    assert torch.equal(found, weight_gradient("tiles", 2))
 
 
 def test_sums_of_chunks_are_not_rounded() -> None:

@@ -71,18 +71,16 @@ def divergence_rows(
             the teacher.
         kind, mixture: the place of the divergence in `divergence.KINDS`, and b.
         sums_2R: what this function returned, for the gradients.
+        grad_RV: contiguous and aligned, as rooms of `LogitChunks` are.
         masses: write log((p + q) / 2) - 0.04 over the teacher's logits.
     """
     logits_kind, logits_RV, _, active_R, *shape, inverse_temperature = _arguments(rows, grad_RV)
     if sums_2R is None:
         sums_2R = torch.empty(2, len(logits_RV), dtype=torch.float64, device="cpu")
-    to_RV = None if grad_RV is None else aligned(grad_RV)
     call_native(
         "divergence_rows",
         *(logits_kind, logits_RV, rows.teacher_RV, active_R, *shape),
         *(inverse_temperature, 1 / teacher_temperature, scales_4R, kind, mixture, sums_2R),
-        *(None if factors_R is None else factors_R.double(), to_RV, int(masses), torch.get_num_threads()),
+        *(None if factors_R is None else factors_R.double(), grad_RV, int(masses), torch.get_num_threads()),
     )
-    if grad_RV is not None and to_RV is not None and to_RV is not grad_RV:
-        grad_RV.copy_(to_RV)
     return sums_2R
