@@ -14,6 +14,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <vector>
 
 #include "bfloat16.h"
 #include "exports.h"
@@ -26,6 +27,8 @@ namespace {
 constexpr int64_t kBlock = 512;     // values summed in float32 before they are added in double
 constexpr int64_t kColumns = 1024;  // of a sum at a time: they and those of four rows fit in the first cache
 constexpr int64_t kPart = 64;       // entries summed before they are added to the sum of the others
+constexpr int64_t kGroup = 512;     // segments that go through a table together
+constexpr int64_t kTileBytes = 4 << 20;  // of the table, which stays in the caches meanwhile
 constexpr int64_t kDuplicate = -2;
 constexpr double kLeast = -800;      // a logarithm whose exponential is 0; 0 * -inf would be NaN
 constexpr int64_t kExpValues = 32;  // an exponential takes as long as this many values of a product
@@ -55,38 +58,76 @@ FOR_EACH_MACHINE void add_multiple(float* sums, float coefficient, const Value* 
     for (int64_t i = 0; i < n; ++i) sums[i] += coefficient * to_float(row[i]);
 }
 
+// sum += coefficients * rows over entries, n columns from `column` on, in parts of kPart entries; `is_first` sets it.
 template <class Value>
-void sum_of_segment(
+void add_entries(
     const Value* table,
     const int64_t* index,
     const float* coefficients,
     int64_t begin,
     int64_t end,
     int64_t width,
-    Value* sum) {
-    float total[kColumns], part[kColumns];
-    for (int64_t column = 0; begin < end && column < width; column += kColumns) {
-        const int64_t n = std::min(kColumns, width - column);
-        const bool is_short = end - begin <= kPart;  // most are: tokens with few entries
-        if (!is_short) std::fill_n(total, n, 0.0f);
-        for (int64_t first = begin; first < end; first += kPart) {
-            std::fill_n(part, n, 0.0f);
-            float factors[4];
-            const Value* rows[4];
-            int64_t held = 0;
-            for (int64_t e = first; e < std::min(first + kPart, end); ++e) {
-                if (index[e] < 0) continue;
-                factors[held] = coefficients[e];
-                rows[held++] = table + index[e] * width + column;
-                if (held == 4) {
-                    add_multiples(part, factors, rows, n);
-                    held = 0;
-                }
+    int64_t column,
+    int64_t n,
+    bool is_first,
+    float* sum) {
+    float part[kColumns];
+    for (int64_t first = begin; first < end; first += kPart, is_first = false) {
+        float* to = is_first ? sum : part;
+        std::fill_n(to, n, 0.0f);
+        float factors[4];
+        const Value* rows[4];
+        int64_t held = 0;
+        for (int64_t e = first; e < std::min(first + kPart, end); ++e) {
+            if (index[e] < 0) continue;
+            factors[held] = coefficients[e];
+            rows[held++] = table + index[e] * width + column;
+            if (held == 4) {
+                add_multiples(to, factors, rows, n);
+                held = 0;
             }
-            for (int64_t k = 0; k < held; ++k) add_multiple(part, factors[k], rows[k], n);
-            if (!is_short) add_multiple(total, 1.0f, part, n);
         }
-        narrow(is_short ? part : total, n, sum + column);
+        for (int64_t k = 0; k < held; ++k) add_multiple(to, factors[k], rows[k], n);
+        if (!is_first) add_multiple(sum, 1.0f, part, n);
+    }
+}
+
+// Sums of segments [first, last), which go through the table together, a tile of its rows at a time: from one segment to
+// the next, and not within one, rows are met again. A segment's indices increase, or the order costs time.
+template <class Value>
+void sums_of_segments(
+    const Value* table,
+    const int64_t* index,
+    const float* coefficients,
+    const int64_t* offsets,
+    int64_t first,
+    int64_t last,
+    int64_t width,
+    Value* sums) {
+    const int64_t row_bytes = std::max<int64_t>(1, width * sizeof(Value)), tile = kTileBytes / row_bytes + 1;
+    std::vector<int64_t> next(offsets + first, offsets + last);
+    std::vector<float> totals;
+    for (int64_t bound = tile; bound >= 0;) {
+        int64_t least = -1;  // of the indices that are left
+        for (int64_t s = first; s < last; ++s) {
+            const int64_t begin = next[s - first];
+            int64_t end = begin;
+            // The first entry of a row may be its label, out of order.
+            while (end < offsets[s + 1] && (index[end] < bound || end == offsets[s])) ++end;
+            next[s - first] = end;
+            if (end < offsets[s + 1] && (least < 0 || index[end] < least)) least = index[end];
+            if (begin == end) continue;
+            const bool is_first = begin == offsets[s], is_last = end == offsets[s + 1];
+            if (totals.empty() && !(is_first && is_last)) totals.resize((last - first) * width);
+            for (int64_t column = 0; column < width; column += kColumns) {
+                const int64_t n = std::min(kColumns, width - column);
+                float whole[kColumns];
+                float* sum = is_first && is_last ? whole : totals.data() + (s - first) * width + column;
+                add_entries(table, index, coefficients, begin, end, width, column, n, is_first, sum);
+                if (is_last) narrow(sum, n, sums + s * width + column);
+            }
+        }
+        bound = least < 0 ? -1 : (least / tile + 1) * tile;
     }
 }
 
@@ -220,8 +261,8 @@ OUTCOME_RL_EXPORT void segment_sums(
         auto* to = static_cast<decltype(value)*>(sums);
         over_rows(offsets[segments] - offsets[0] + segments, width, threads, [=](int64_t begin, int64_t end) {
             const int64_t last = first_segment(end);
-            for (int64_t s = first_segment(begin); s < last; ++s) {
-                sum_of_segment(from, index, coefficients, offsets[s], offsets[s + 1], width, to + s * width);
+            for (int64_t s = first_segment(begin); s < last; s += kGroup) {
+                sums_of_segments(from, index, coefficients, offsets, s, std::min(s + kGroup, last), width, to);
             }
         });
     });

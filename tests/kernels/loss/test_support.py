@@ -81,22 +81,25 @@ def test_as_exact_as_plain_pytorch(impl: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("impl", "dtype"),
+    ("impl", "dtype", "shape"),
     [
-        pytest.param("native", torch.float32, marks=needs_native),
-        pytest.param("native", torch.bfloat16, marks=needs_native),
-        pytest.param("triton", torch.bfloat16, marks=needs_triton),
+        pytest.param("native", torch.float32, (40, 24), marks=needs_native),
+        pytest.param("native", torch.bfloat16, (40, 24), marks=needs_native),
+        pytest.param("native", torch.bfloat16, (9000, 1030), marks=needs_native),  # more than the caches hold
+        pytest.param("triton", torch.bfloat16, (40, 24), marks=needs_triton),
     ],
 )
-def test_sums_of_long_segments(impl: str, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("is_sorted", [True, False])
+def test_sums_of_long_segments(impl: str, dtype: torch.dtype, shape: tuple[int, int], is_sorted: bool) -> None:
     """A position that kept 1,100 tokens, a token that 700 positions kept, and the ends of pieces.
 
     Each sum has the bits that it has alone, so none depends on the others or on the order of the programs.
     """
     lengths = [1100, 0, 1, 255, 256, 257, 512, 513, 700]
     g = torch.Generator().manual_seed(0)
-    table = torch.randn(40, 24, generator=g).to(dtype)
-    index = torch.randint(-1, 40, (sum(lengths),), generator=g)
+    table = torch.randn(*shape, generator=g).to(dtype)
+    parts = torch.randint(-1, len(table), (sum(lengths),), generator=g).split(lengths)
+    index = torch.cat([torch.cat([part[:1], part[1:].sort()[0] if is_sorted else part[1:]]) for part in parts])
     coefficients = torch.randn(len(index), generator=g)
     offsets = torch.tensor([0, *lengths]).cumsum(0)
     sums = kernels_for("support", impl).segment_sums(table, index, coefficients, offsets)
