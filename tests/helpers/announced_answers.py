@@ -150,6 +150,42 @@ def concluded(draw: st.DrawFn) -> Case:
     return f"{draw(st.sampled_from(WORK))}{lead}{clause.replace('@', value)} {noun}{qualifier}.", value
 
 
+# A response that was cut off states a step on the way, not another answer.
+cut_off = _forms(
+    NUMBERS[:4],
+    *(
+        f"{answered}{step}"
+        for answered in (
+            "<think>So it is \\boxed{@}.</think>\n\nWe add the pens.\n\n", "The answer is @.\n\nWait, let me check.\n",
+            "#### @\nHmm, I made a mistake. ", "<think>So the answer is @.</think>\n\n### Step 1\n",
+        )
+        for step in (
+            "So she has 9 pens and 45", "First, $9 + 45 = 54$ and", "She has **45 pens** in the", "That is 45 + 9. Then 45",
+        )
+    ),
+)  # fmt: skip
+house_numbers = _forms(
+    NUMBERS[:4],
+    *(
+        f"{lead}{subject} {clause} is @{end}"
+        for lead in ("Answer: ", "Final answer:\n", "The answer is that ")
+        for subject, clause in (
+            ("The number", "of the house where the pens are"), ("the house number", "where the person who likes tea lives"),
+            ("The total", "of the pens that she has"),
+        )
+        for end in ("", ".")
+    ),
+    before=WORK,
+)  # fmt: skip
+WORDS = ("apple", "prod", "same", "quartz", "violet", "yonder", "bassoon", "hydra")
+rows_of_words = st.tuples(
+    st.sampled_from(("The answer is ", "Answer: ", "The sorted list: done.\n**Final Answer:**\n")),
+    st.lists(st.sampled_from(WORDS), min_size=2, max_size=30).map(" ".join),
+).map(lambda said: ("".join(said), said[1]))
+clocks = _forms(
+    ("9:30 A.M", "10:05 P.M", "7:45 AM", "12:00 pm"), "The bus arrives at @.", "The game that Ann likes begins at @.",
+    before=WORK,
+)  # fmt: skip
 dates = _forms(
     ("07/24/1997", "1997-07-24"),
     "The date 10 days ago was @.", "So the date 24 hours later would be @.", "The date one week after 07/17/1997 is @.",
@@ -207,6 +243,10 @@ last_choices = _forms(
 CLASSES: dict[str, st.SearchStrategy[Case]] = {
     "described numbers": described(),
     "concluded numbers": concluded(),
+    "cut off": cut_off,
+    "numbers of a place": house_numbers,
+    "rows of words": rows_of_words,
+    "times of day": clocks,
     "dates": dates,
     "words": worded_answers,
     "tags behind": with_tags,

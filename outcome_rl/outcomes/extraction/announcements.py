@@ -125,7 +125,7 @@ CALCULATION = (
 SUPPOSED = rf"(?i:{words_of('supposed')})"
 # What a speaker says of a value before it: `I think it is`, `that gives`, `most likely`.
 HEAD = re.compile(
-    rf"(?i)(?:(?:[-=]>|⇒|[:=~≈,{{]++|(?:{words_of('sure')})(?![A-Za-z])|{_words('head')}|\\text(?:bf)?\{{|\\approx)\s*+)*+(?:{CALCULATION})?"
+    rf"(?i)(?:(?:[-=]>|⇒|[:=~≈,、{{]++|(?:{words_of('sure')})(?![A-Za-z])|{_words('head')}|\\text(?:bf)?\{{|\\approx)\s*+)*+(?:{CALCULATION})?"
     r"(?=[-−+$€£\\(\[{0-9.]|(?-i:[A-HJ]\b|[I](?=\W*(?:\n|\Z)))"
     r"|[\"']?(?!not\b)[^\W\d_]{1,40}(?: [^\W\d_]{1,40})?\s*+[.!]?\s*+[\"']?\s*+[.!]?\s*+(?:\n|\Z))"
 )

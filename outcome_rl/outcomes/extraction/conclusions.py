@@ -20,7 +20,7 @@ _DENIES = re.compile(
 )
 # Before a number that ends its sentence; else it is a name, `of degree 3`.
 _LINKED = re.compile(r"(?:\b(?:is|are|was|were|be|to|gives?|get|obtain|equals)|=)\s{0,3}[^\s]?\Z|[$€£]\Z")
-_PLAIN = re.compile(r"[$€£]?[-−]?[0-9][0-9,./:-]{0,30}%?(?: ?[A-Za-z/²³° ]{1,30})?")
+_PLAIN = re.compile(r"[$€£]?[-−]?[0-9][0-9,./:-]{0,30}%?(?: ?[A-Za-z./²³° ]{1,30})?")
 _MAX_CONCLUSION = 300
 _CLOSES = re.compile(r"(?<=[.!?。])[\"'”’»](?:\s{0,4}[}`]){0,4}\Z|(?<=[.!?。])(?:\s{0,4}[}`]){1,4}\Z")
 _STOP = re.compile(r"[.!。！।۔$)*]|.\s*[*_]")  # emphasis closes a sentence, too
@@ -29,7 +29,8 @@ _STOP = re.compile(r"[.!。！।۔$)*]|.\s*[*_]")  # emphasis closes a sentence
 def conclusion(text: str, seen: str, of_reasoning: bool = False) -> Outcome | None:
     """Read the quantity of a last sentence that draws a conclusion, states a value, or computes one.
 
-    A line without a full stop was cut off, and has none. A last line that only calls out says nothing of the answer.
+    A line without a full stop was cut off, and has none, unless it is all that follows the reasoning. A last line that
+    only calls out says nothing of the answer.
 
     Args:
         text: what is read; emphasis closes a sentence, too.
@@ -40,7 +41,7 @@ def conclusion(text: str, seen: str, of_reasoning: bool = False) -> Outcome | No
     if not 0 < end - starts[-1] <= _MAX_CONCLUSION:
         return None
     computes = _COMPUTES.fullmatch(seen, starts[-1], end)
-    if not (of_reasoning or computes or _STOP.match(text, end - 1)):
+    if not (computes or _STOP.match(text, end - 1) or (of_reasoning and not seen[: starts[0]].strip())):
         return None
     lead = next(filter(None, (CONCLUSION.match(seen, at, end) for at in reversed(starts))), None)
     mark = lead or BULLET.match(seen, starts[-1], end)
@@ -65,7 +66,8 @@ def _is_stated(seen: str, start: int, end: int, at: int, stop: int, after_unit: 
     is_linked = _LINKED.search(seen, max(start, at - 9), at + (not is_formula)) is not None
     if is_formula:
         return is_linked
-    return _PLAIN.fullmatch(seen, at, after_unit) is not None and (is_linked or after_unit < end - 1)
+    is_name = not is_linked and after_unit == end - 1 and ":" not in seen[at:stop]
+    return _PLAIN.fullmatch(seen, at, after_unit) is not None and not is_name
 
 
 # A later sentence that takes an answer back: `Wait, I made a mistake. The correct value is 15.`
@@ -86,7 +88,8 @@ def corrected(text: str, start: int) -> Outcome | None:
     starts, end = _last_line(text)
     at = max(starts[-1], takes_back.end())
     at += len(text[at:end]) - len(text[at:end].lstrip(" ,:.!—–-)*"))
-    if not 0 < end - at <= _MAX_CONCLUSION or text[end - 1] == "?":
+    is_cut_off = not _STOP.match(text, end - 1) and takes_back.end() < starts[-1]
+    if not 0 < end - at <= _MAX_CONCLUSION or is_cut_off:
         return None
     answer = said(text[:end], at)
     is_new = answer and bare(answer.text) and NAMED.search(answer.text) and "=" not in text[at:end]

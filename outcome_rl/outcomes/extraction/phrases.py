@@ -24,7 +24,7 @@ _INSTEAD = re.compile(
 _FALSE = ("wrong", "incorrect")
 _SUPPOSED = re.compile(rf"{words.SUPPOSED}|\b(?:[Ii]f|[Ww]hether)\b(?![^,\n]*+,)")
 _CHECK = re.compile(rf"(?i){_CHECKED}")
-_PROSE = re.compile(rf"(?is)(?:{_CHECKED}|not|null|none given|.{{101,}})")
+_PROSE = re.compile(rf"(?is)(?:{_CHECKED}|not|null|none given|the (?:same|one (?:above|given))\b.*|unchanged|.{{301,}})")
 _ALL_OF = re.compile(r"(?i)(?:none|all|both|neither|some|any) of (?:the|these|them)(?: [a-z]{1,20})?\Z")
 _GRAMMAR = re.compile(f"(?i){words_of('grammar')}")
 _WORD = re.compile(r"(?<!\S)\S{0,9}[^\W\d_]{2}\S*+")
@@ -37,9 +37,9 @@ def _is_prose(answer: str) -> bool:
     if _ALL_OF.match(answer):
         return False
     if len(_WORD.findall(answer)) < 4 or re.search("[0-9]", answer):
-        return False
-    is_list = answer.isascii() and "\\" not in answer
-    return not is_list or _GRAMMAR.search(answer) is not None
+        return len(answer) > 100
+    most = 0 if "," in answer else len(answer) // 100  # that a long row of words may hold
+    return not answer.isascii() or "\\" in answer or len(_GRAMMAR.findall(answer)) > most
 
 
 def phrase(text: str) -> Outcome | None:
@@ -61,8 +61,6 @@ def phrase(text: str) -> Outcome | None:
         if (answer := said(text, start)) and not _is_prose(answer.text):
             return answer
         if answer and _CHECK.fullmatch(answer.text):
-            if checked and checked.text != answer.text:
-                return None  # `The answer is correct. The answer is wrong.`
             if text[:start].rstrip().endswith(":") or not DIGIT.search(text, 0, start):
                 checked = checked or answer  # `So the argument is valid.`
             elif answer.text.lower() in _FALSE:

@@ -160,7 +160,7 @@ def quantity_of(text: str, start: int, end: int) -> tuple[int, int, int] | None:
     is_part = not is_money and _PART_OF.search(before) and not _MEASURE.search(before)
     if _PLANS.search(before) or _UNSETTLED.search(near) or is_part:
         return None
-    stop = _end_of_unit(text, span[1], end)
+    stop = span[1] if is_money else _end_of_unit(text, span[1], end)
     after = text[stop:end][:1]
     is_word = after >= "\u0400" and after.isalpha()  # in a script without spaces, or a counter
     if changed_behind(text, stop, end) or not (after in " ,;.!)(（：:—–" or is_word):
