@@ -160,7 +160,8 @@ cut_off = _forms(
             "#### @\nHmm, I made a mistake. ", "<think>So the answer is @.</think>\n\n### Step 1\n",
         )
         for step in (
-            "So she has 9 pens and 45", "First, $9 + 45 = 54$ and", "She has **45 pens** in the", "That is 45 + 9. Then 45",
+            "So she has 9 pens and 45", "First, $9 + 45 = 54$ and", "She has **45 pens** in the",
+            "That is 45 + 9. Then 45",
         )
     ),
 )  # fmt: skip
@@ -170,11 +171,24 @@ house_numbers = _forms(
         f"{lead}{subject} {clause} is @{end}"
         for lead in ("Answer: ", "Final answer:\n", "The answer is that ")
         for subject, clause in (
-            ("The number", "of the house where the pens are"), ("the house number", "where the person who likes tea lives"),
+            ("The number", "of the house where the pens are"), ("the house number", "where the owner of the cat lives"),
             ("The total", "of the pens that she has"),
         )
         for end in ("", ".")
     ),
+    before=WORK,
+)  # fmt: skip
+subjects = _forms(
+    COUNTS,
+    *(
+        f"{lead}{clause}"
+        for lead in ("Answer: ", "Therefore, ", "The answer is that ")
+        for clause in (
+            "9 pens will cost @ dollars.", "the 9 friends had a total of @ pens.", "after 9 weeks he owns @ pens.",
+            "a flock of 9 ducks needs @ kg of corn.", "in 9 days she can read @ pages.",
+        )
+    ),
+    *(f"答え：{clause}" for clause in ("彼は9日間で@個を食べます。", "1人あたり@ドルです。", "9日には@個です。")),
     before=WORK,
 )  # fmt: skip
 WORDS = ("apple", "prod", "same", "quartz", "violet", "yonder", "bassoon", "hydra")
@@ -246,6 +260,7 @@ CLASSES: dict[str, st.SearchStrategy[Case]] = {
     "cut off": cut_off,
     "numbers of a place": house_numbers,
     "rows of words": rows_of_words,
+    "what a clause is about": subjects,
     "times of day": clocks,
     "dates": dates,
     "words": worded_answers,

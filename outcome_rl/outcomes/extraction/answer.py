@@ -85,9 +85,8 @@ def answer_at(response: str, start: int, end: int, source: Source) -> Outcome | 
         start, end = formula.span(formula.lastindex or 0)
     if special := SPECIAL_TOKEN.search(response, start, end):
         end = special.start()
-    goes_on = response[start:end].rstrip().endswith((",...", ", ..."))  # a list, `1, 2, ...`
     marks = ".,;:。，；：" if formula or is_formula else ".,;:!。，；："  # the `!` of `$n!$` is a factorial
-    start, end = stripped(response, start, end, None, None if goes_on else _EMPHASIS + marks)
+    start, end = stripped(response, start, end, None, _EMPHASIS + marks)
     for _ in range(3):  # the ends of strings of JSON, or of a table
         closed = _QUOTES.get(response[end - 1]) if start < end else None
         if closed is None or closed in response[start : end - 1]:

@@ -21,10 +21,9 @@ _INSTEAD = re.compile(
     r"|should|would|will) be))"
     r"|,?\s(?:but|it's)(?:\srather)?)\s(?=\S)"
 )
-_FALSE = ("wrong", "incorrect")
 _SUPPOSED = re.compile(rf"{words.SUPPOSED}|\b(?:[Ii]f|[Ww]hether)\b(?![^,\n]*+,)")
 _CHECK = re.compile(rf"(?i){_CHECKED}")
-_PROSE = re.compile(rf"(?is)(?:{_CHECKED}|not|null|none given|the (?:same|one (?:above|given))\b.*|unchanged|.{{301,}})")
+_PROSE = re.compile(rf"(?is)(?:{_CHECKED}|not|null|none given|the (?:same|one above)\b.*|unchanged|.{{301,}})")
 _ALL_OF = re.compile(r"(?i)(?:none|all|both|neither|some|any) of (?:the|these|them)(?: [a-z]{1,20})?\Z")
 _GRAMMAR = re.compile(f"(?i){words_of('grammar')}")
 _WORD = re.compile(r"(?<!\S)\S{0,9}[^\W\d_]{2}\S*+")
@@ -60,11 +59,9 @@ def phrase(text: str) -> Outcome | None:
             return said(text, instead.end()) if instead else None
         if (answer := said(text, start)) and not _is_prose(answer.text):
             return answer
-        if answer and _CHECK.fullmatch(answer.text):
-            if text[:start].rstrip().endswith(":") or not DIGIT.search(text, 0, start):
-                checked = checked or answer  # `So the argument is valid.`
-            elif answer.text.lower() in _FALSE:
-                return None
+        is_first = text[:start].rstrip().endswith(":") or not DIGIT.search(text, 0, start)
+        if answer and is_first and _CHECK.fullmatch(answer.text):
+            checked = checked or answer  # `So the argument is valid.`
     return checked
 
 

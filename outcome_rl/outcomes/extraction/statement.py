@@ -212,8 +212,10 @@ def head(text: str, start: int, end: int) -> tuple[int, int] | None:
 
 def _heads(text: str, start: int, quantities: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return the quantities that nothing ties to another one."""
-    at, stop = quantities[0]
-    heads, is_tied = [(at, stop)], False
+    between = text[quantities[0][1] : quantities[1][0]]
+    if (_SUBJECT.match(between) and not _TIED.search(between)) or _ADJUNCT.search(text[start : quantities[0][0]]):
+        quantities = quantities[1:]
+    heads, is_tied = quantities[:1], False
     for (_, before), (at, stop) in pairwise(quantities):
         between = text[before:at]
         if not _JOINED.search(between):
@@ -223,4 +225,7 @@ def _heads(text: str, start: int, quantities: list[tuple[int, int]]) -> list[tup
     return heads or quantities[:1]
 
 
+# Behind a number that a clause is about, `8 pens will cost $12`, `1週間で540メートル`; before one of its circumstances.
+_SUBJECT = re.compile(words_of("subject"))
+_ADJUNCT = re.compile(rf"(?i)\b(?:{words_of('adjunct')})\s\Z")
 _JOINED = re.compile(r"(?:\A\s{0,9}|,\s{0,9}|\b(?:and|or|plus|to)\s{1,9})\Z")
