@@ -243,7 +243,7 @@ def _most_rows(rows: int, most: int, row_bytes: int, weight_bytes: int, *, tiles
     """Return the limit of the rows of a chunk, raised where fewer chunks take less memory than a float32 sum.
 
     A sum in half precision holds `weight_bytes` beside the logits; one in float32 twice as many, and three times as
-    many while it is cast, when the logits are gone.
+    many while it is cast, when the logits are gone; on the CPU their room is kept.
     """
     size = _chunk_size(rows, most, tiles=tiles)
     if -(-rows // max(size, 1)) <= _OWN_DTYPE_CHUNKS:
@@ -251,7 +251,9 @@ def _most_rows(rows: int, most: int, row_bytes: int, weight_bytes: int, *, tiles
     larger = -(-rows // _OWN_DTYPE_CHUNKS)
     if tiles:
         larger = min(rows, -(-larger // _TILE_ROWS[1]) * _TILE_ROWS[1])
-    in_float32 = max(most * row_bytes + 2 * weight_bytes, 3 * weight_bytes)
+    in_float32 = (
+        max(most * row_bytes + 2 * weight_bytes, 3 * weight_bytes) if tiles else most * row_bytes + 3 * weight_bytes
+    )
     return larger if larger * row_bytes + weight_bytes <= in_float32 else most
 
 

@@ -160,6 +160,18 @@ def test_a_room_above_the_default_workspace_is_not_kept() -> None:
     assert not KEPT_ROOM
 
 
+@pytest.mark.parametrize("hidden_size", [8, 64, 512])
+@pytest.mark.parametrize("rows", [100, 1000, 5000])
+def test_a_smaller_workspace_takes_no_more_memory_though_the_room_is_kept(rows: int, hidden_size: int) -> None:
+    hidden, weight = torch.empty(rows, hidden_size, dtype=torch.bfloat16), torch.empty(999, hidden_size).bfloat16()
+    weight_bytes, peaks = weight.numel() * 2, []
+    for workspace_rows in range(1, rows + 1):
+        chunks = chunks_of(Head(hidden, weight, None), workspace=workspace_rows * 999 * 2, fp32_logits=False)
+        room = -(-rows // len(chunks)) * 999 * 2
+        peaks.append(room + weight_bytes * (1 if len(chunks) <= 8 else 3))  # a sum in float32, and its cast
+    assert all(smaller <= larger for smaller, larger in pairwise(peaks))
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes fork on POSIX systems")
 def test_a_forked_process_has_a_room_of_its_own() -> None:
     KEPT_ROOM.clear()
