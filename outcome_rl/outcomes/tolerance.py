@@ -14,7 +14,7 @@ from outcome_rl.outcomes.canonical.spellings import respelled
 from outcome_rl.outcomes.canonical.units import Readings, readings_of, sum_of_units
 from outcome_rl.outcomes.extraction.announcements import CHANGES, LIMITS
 from outcome_rl.outcomes.guard import total
-from outcome_rl.outcomes.keys import MAX_ANSWER_CHARS, canonical_text, plain_text, real_number
+from outcome_rl.outcomes.keys import MAX_ANSWER_CHARS, PLAIN_NUMBER, canonical_text, plain_text, real_number
 
 MIN_DIGITS = 3
 """Significant digits that a decimal gold answer needs to be one that was rounded: 0.46 is not 0.5."""
@@ -45,6 +45,12 @@ _ORDINAL = re.compile(r"(?:st|nd|rd|th)\W*$")
 _PLURAL = re.compile(r"(?<=ch)es\b|(?<=[a-z]{2})s\b")
 
 
+# A letter that is in no command, or a command or sign of a unit or a currency.
+_UNIT_SIGN = re.compile(
+    r"(?<![\\A-Za-z])[^\W\d_]|\\(?:text|math|mbox|circ|degree|euro|pounds|yen|Omega|mu)|[%$€£¥¢₹₩₽￥°]"
+)
+
+
 class Quantity(NamedTuple):
     """A number and the unit behind it, as written; without a unit it is a number."""
 
@@ -55,6 +61,8 @@ class Quantity(NamedTuple):
 @lru_cache(maxsize=1 << 13)  # the gold answer of many responses
 def quantity(answer: str) -> Quantity | None:
     """Return the number and the unit of an answer; None of anything else, such as `5 dozen` or `5 or more`."""
+    if _UNIT_SIGN.search(answer) is None:
+        return None if real_number(canonical_text(answer)) is None else Quantity(answer, "")
     text = _without_markup(answer)
     prefix = _PREFIX.match(text)
     if prefix is not None:
@@ -102,6 +110,8 @@ def sizes(answer: str) -> Readings:
 
     A unit without a size is a dimension of its own: `5 apples` are no `5 pears`.
     """
+    if _UNIT_SIGN.search(answer) is None:
+        return frozenset()
     one = quantity(answer)
     if one is None and len(answer) < _MAX_SUM and (total := sum_of_units(_without_markup(answer).replace(" /", "/"))):
         return total
@@ -180,11 +190,9 @@ def within_tolerance(gold: str, answer: str) -> bool:
         return True
     if one and other:
         return False
-    gold_plain, answer_plain = plain_text(gold), plain_text(answer)
-    keys = canonical_text(gold), canonical_text(answer)
-    return keys[0] in _readings(answer_plain) | _without_unit(answer) or keys[1] in _readings(
-        gold_plain
-    ) | _without_unit(gold)
+    if canonical_text(gold) in _readings(answer) | _without_unit(answer):
+        return True
+    return canonical_text(answer) in _readings(gold) | _without_unit(gold)
 
 
 def _rounds_to(answer: str, gold: str) -> bool:
@@ -219,9 +227,11 @@ def _without_unit(answer: str) -> frozenset[str]:
 
 
 @lru_cache(maxsize=1 << 13)
-def _readings(plain: str) -> frozenset[str]:
-    """Return the canonical texts that plain LaTeX stands for without its labels."""
-    readings = set()
+def _readings(answer: str) -> frozenset[str]:
+    """Return the canonical texts that an answer stands for without its labels."""
+    if PLAIN_NUMBER.fullmatch(answer):
+        return frozenset()
+    plain, readings = plain_text(answer), set[str]()
     if labelled := _TUPLE_LABEL.fullmatch(plain):
         readings.add(canonical_text(labelled["values"]))
     labels = [_LABEL.fullmatch(part.strip()) for part in _SEPARATOR.split(plain)]

@@ -231,9 +231,10 @@ def power(a: Number, b: Number) -> Number:
     if is_rational and b.denominator % 2 == 1 and b.denominator > 1 and is_real(a) and a < 0:
         root = power(-a, b)
         return -root if b.numerator % 2 else root
-    if not -MIN_MAGNITUDE <= mp().mag(inexact(b)) <= MIN_MAGNITUDE:
+    exponent = inexact(b)
+    if not -MIN_MAGNITUDE <= mp().mag(exponent) <= MIN_MAGNITUDE:
         raise TooLarge("a power beyond 2**(2**20), or so near to 1 that 77 digits do not tell")
-    return bounded(mp().power(inexact(a), inexact(b)))
+    return bounded(mp().power(inexact(a), exponent))
 
 
 def _floor(a: Number) -> Number:

@@ -161,7 +161,8 @@ class Evaluator:
         for base, exponent in self._factors(tree, _ONE):
             exponents[base] = exponents.get(base, Fraction(0)) + exponent
         factors = [self._factor(self.values(base), exponent) for base, exponent in exponents.items() if exponent]
-        return self._work_on("*", [_ONE] * POINTS, *factors)
+        product = self._work_on("*", *factors) if factors else [_ONE]
+        return product * (POINTS // len(product))
 
     def _factors(self, tree: Tree, exponent: Fraction) -> Iterator[tuple[Tree, Fraction]]:
         """Return the factors of a power and their exponents, by the rules that hold for all real numbers."""

@@ -23,6 +23,7 @@ from outcome_rl.outcomes.canonical.lexer import (
     positions,
     split,
     tokenize,
+    trimmed,
     units_in,
 )
 from outcome_rl.outcomes.canonical.statements import FLIPPED, RELATIONS, Element, read_item, tuple_key
@@ -49,6 +50,8 @@ def mathematical_form(plain: str) -> str:
     tokens = tokenize(plain)
     integers = {token.text for token in tokens if token.text in INTEGER_NAMES and token.kind == "name"}
     integer = min(integers) if len(integers) == 1 else None
+    if _SEPARATORS.isdisjoint(token.text for token in tokens):  # most answers
+        return _combined([trimmed(tokens)], integer)
     joints = {tokens[i].text for i in positions(tokens, _JOINTS)}
     if len(joints) > 1:
         raise NotUnderstood("both and, or")

@@ -38,8 +38,6 @@ def _single_label(tokens: Tokens) -> str | None:
         named = _single_label([token for token in tokens if token.text not in (*_ACCENTS, "{", "}")])
         return named and "".join(accents) + named
     texts = [token.text for token in tokens]
-    if not tokens:
-        return None
     kinds = {token.kind for token in tokens if token.text not in ("(", ",", ")")}
     if kinds & {"text", "word"} and kinds <= {"text", "word", "name"}:  # `\text{Domain of } f(x)`
         if len(tokens) > 1 and tokens[-1].kind == "name" and tokens[-2].kind != "name":  # `\text{max at } x`

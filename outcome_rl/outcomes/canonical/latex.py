@@ -114,14 +114,11 @@ def _strip_end(tokens: list[str]) -> None:
 
 def _join(tokens: list[str]) -> str:
     """Concatenate, keeping a command apart from a letter that follows it."""
-    parts: list[str] = []
-    for previous, token in zip(["", *tokens], tokens, strict=False):
-        if len(previous) > 1 and previous[0] == "\\" and previous[-1].isalpha() and token[0].isalpha():
-            parts.append(" ")
-        parts.append(token)
-    return "".join(parts)
+    text = "".join(f"{token} " if token[0] == "\\" and token[-1].isalpha() else token for token in tokens)
+    return _COMMAND_AND_SPACE.sub(r"\1", text)
 
 
+_COMMAND_AND_SPACE = re.compile(r"(\\[A-Za-z]+) (?![^\W\d_])")
 _TEXT_GROUP = re.compile(r"([_^]|\\[A-Za-z]+ ?)?\\text\{([^{}]*)\}")
 
 

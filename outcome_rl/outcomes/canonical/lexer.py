@@ -2,7 +2,7 @@ r"""Split plain LaTeX into tokens, and token lists at separators outside of thei
 
 import re
 import unicodedata
-from collections.abc import Collection, Container, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from outcome_rl.outcomes.canonical.names import NAMES
@@ -120,7 +120,7 @@ def _token_at(plain: str, at: int, before: Tokens, *, is_outside: bool) -> tuple
             whole, top, bottom = filter(None, mixed.groups())
             if int(top) < int(bottom):
                 return Token("number", f"{whole} {top}/{bottom}"), mixed.end()
-    if (end := _end_of_unit(plain, at)) > at:
+    if plain[at] == "\\" and (end := _end_of_unit(plain, at)) > at:
         return Token("unit", plain[at:end]), end
     match = _TOKEN.match(plain, at)
     assert match is not None  # the last alternative takes any character
@@ -180,9 +180,9 @@ def top_level(tokens: Tokens) -> Iterator[int]:
         depth += token.text in OPENING
 
 
-def positions(tokens: Tokens, texts: Container[str]) -> list[int]:
+def positions(tokens: Tokens, texts: Collection[str]) -> list[int]:
     """Return the positions of signs outside of all brackets."""
-    if not any(token.text in texts for token in tokens):
+    if {token.text for token in tokens}.isdisjoint(texts):
         return []
     return [i for i in top_level(tokens) if tokens[i].text in texts]
 

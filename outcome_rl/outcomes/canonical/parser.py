@@ -105,7 +105,7 @@ class _Parser:
         return self.tokens[self.position - 1]
 
     def accept(self, *texts: str) -> str | None:
-        return self.take().text if self.next.text in texts else None
+        return self.take().text if self.tokens[self.position].text in texts else None
 
     def expect(self, text: str) -> None:
         if self.accept(text) is None:
@@ -238,7 +238,7 @@ class _Parser:
     def argument(self) -> Tree:
         """Read the operand of `^` or `\\sqrt`: a group or one token; all digits of a number are one token."""
         if self.accept("{"):
-            return self.closed("}")
+            return self.closed("}")[0]
         sign = self.signs()
         if (
             self.next.kind == "name"
@@ -267,12 +267,12 @@ class _Parser:
         elif kind == "command":
             tree = self.command(text[1:])
         elif text in ("(", "{"):
-            tree = self.closed({"(": ")", "{": "}"}[text])
+            tree = self.closed({"(": ")", "{": "}"}[text])[0]
         elif text == "|":
             if self.next.text == "|":  # `||x||` is a norm
                 raise self.refusal()
             self.in_bars += 1
-            tree = Call("abs", (self.closed(text),))
+            tree = Call("abs", self.closed(text))
             self.in_bars -= 1
         else:
             self.position -= 1
@@ -280,11 +280,8 @@ class _Parser:
         self.depth -= 1
         return tree
 
-    def closed(self, end: str) -> Tree:
-        (tree,) = self.listed(end)
-        return tree
-
-    def listed(self, end: str, *separators: str) -> tuple[Tree, ...]:
+    def closed(self, end: str, *separators: str) -> tuple[Tree, ...]:
+        """Parse what stands before a closing bracket: one expression, or several between separators."""
         in_bars, self.in_bars = self.in_bars, self.in_bars if end == "|" else 0
         trees = [self.sum()]
         while self.accept(*separators):
@@ -342,7 +339,7 @@ class _Parser:
     def arguments(self) -> tuple[Tree, ...]:
         """Parse the arguments of a function, in brackets."""
         self.expect("(")
-        return self.listed(")", ",")
+        return self.closed(")", ",")
 
     def command(self, name: str) -> Tree:
         if name == "pi":
@@ -360,8 +357,7 @@ class _Parser:
         if name in CALLED:
             return self.called(CALLED[name])
         if name in ("lfloor", "lceil"):
-            tree = self.closed("\\r" + name[1:])
-            return Call(name[1:], (tree,))
+            return Call(name[1:], self.closed("\\r" + name[1:]))
         self.position -= 1
         raise self.refusal()
 
@@ -377,7 +373,7 @@ class _Parser:
     def root(self) -> Tree:
         degree: Tree = _TWO
         if self.accept("["):
-            degree = self.closed("]")
+            degree = self.closed("]")[0]
         return call("^", self.argument(), call("/", ONE, degree))
 
     def function(self, name: str) -> Tree:

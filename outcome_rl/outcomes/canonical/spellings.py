@@ -35,9 +35,9 @@ class Spelling(NamedTuple):
 def respelled(answer: str) -> str:
     """Return the answer in the spelling that the grammar reads, or as it is."""
     answer = answer if answer.isascii() else _ascii(answer)
-    for row in SPELLINGS:
-        if row.sign in answer and row.find(answer):
-            answer = row.pattern.sub(row.replacement, answer)
+    for sign, find, pattern, replacement, _, _ in SPELLINGS:
+        if sign in answer and find(answer):
+            answer = pattern.sub(replacement, answer)
     return answer
 
 

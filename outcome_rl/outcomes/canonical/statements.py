@@ -54,11 +54,12 @@ def read_item(item: Tokens, evaluator: Evaluator, integer: str | None, *, is_alo
     Args:
         integer: the letter that stands for any integer next to `\\pi`, if there is one.
     """
-    signs = (1, -1) if any(token.text in _SIGNS for token in _outside_of_sets(item)) else (1,)
-    if sum(token.text == r"\pm" for token in item) > 1:
+    texts = [token.text for token in item]
+    if texts.count(r"\pm") > 1:
         raise NotUnderstood("two values or four")
-    has_signs = any(token.text in _SIGNS for token in item)
-    readers = [_Reader(evaluator, sign if has_signs else 0, integer) for sign in signs]
+    has_signs = any(sign in texts for sign in _SIGNS)
+    has_two = has_signs and any(token.text in _SIGNS for token in _outside_of_sets(item))
+    readers = [_Reader(evaluator, sign, integer) for sign in ((1, -1) if has_two else (int(has_signs),))]
     return [reader.statement(item) if is_alone else reader.member(item) for reader in readers]
 
 
@@ -195,7 +196,7 @@ class _Reader:
             return self.matrix(tokens)
         if texts[0] in ("(", "[", r"\{", r"\langle") and closing(tokens, 0) == len(tokens) - 1:
             return self.bracket(texts[0], tokens[1:-1], texts[-1])
-        if len(list(split(tokens, (":",)))) > 2:
+        if len(positions(tokens, (":",))) > 1:
             raise Incomparable("a time or a ratio")
         return self.expression(self.parse(tokens))
 

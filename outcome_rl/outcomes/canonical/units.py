@@ -1,6 +1,7 @@
 """Units of measurement and currencies, with dimension and size, from one table (`units.txt`)."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from fractions import Fraction
 from functools import cache, lru_cache
@@ -121,7 +122,6 @@ def _named(name: str) -> tuple[_Reading, ...]:
 
 
 def _times(one: _Reading, other: _Reading, power: int) -> _Reading:
-    powers = dict(one[0])
-    for name, exponent in other[0]:
-        powers[name] = powers.get(name, 0) + exponent * power
+    powers = Counter(dict(one[0]))
+    powers.update({name: exponent * power for name, exponent in other[0]})
     return tuple(sorted(powers.items())), one[1] * other[1] ** power
