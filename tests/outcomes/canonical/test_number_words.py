@@ -39,6 +39,11 @@ def test_a_number_in_words_is_the_number(number: int, joint: str, behind: str) -
 @pytest.mark.parametrize(
     ("words", "number"),
     [
+        ("one half", "1/2"),
+        ("two-thirds", "2/3"),
+        ("a quarter", ".25"),
+        ("a hundred", "100"),
+        ("a thousand and five", "1005"),
         ("fifty-two point six two", "52.62"),
         ("nine point eight gallons", "9.8"),
         (r"\text{Three}", "3"),
@@ -46,7 +51,7 @@ def test_a_number_in_words_is_the_number(number: int, joint: str, behind: str) -
         ("seventeen percent", "17%"),
     ],
 )
-def test_decimals_and_units(words: str, number: str) -> None:
+def test_fractions_decimals_and_units(words: str, number: str) -> None:
     assert equivalent(words, number)
 
 
@@ -55,6 +60,7 @@ def test_decimals_and_units(words: str, number: str) -> None:
     [
         ("third", "1/3"),  # a place
         ("one two", "12"),
+        ("a", "1"),
         ("nineteen eighty-four", "1984"),  # perhaps a year
         ("one of the twins", "1"),
         ("twenty eleven", "31"),
