@@ -191,6 +191,19 @@ subjects = _forms(
     *(f"答え：{clause}" for clause in ("彼は9日間で@個を食べます。", "1人あたり@ドルです。", "9日には@個です。")),
     before=WORK,
 )  # fmt: skip
+rates = _forms(
+    ("18", "1,250", "1024"),
+    *(
+        f"{lead}{clause}"
+        for lead in ("Answer: ", "Therefore, ", "The answer is that ")
+        for clause in (
+            "the board is wiped @ times per day.", "it was loaded a total of @ times over the 3 months.",
+            "he earns $@/week.", "she owes $@ al mes.",
+        )
+    ),
+    *(f'Answer: "{clause}"' for clause in ("Ann is @ years old.", "There are @ mice in each pen.")),
+    before=WORK,
+)  # fmt: skip
 WORDS = ("apple", "prod", "same", "quartz", "violet", "yonder", "bassoon", "hydra")
 rows_of_words = st.tuples(
     st.sampled_from(("The answer is ", "Answer: ", "The sorted list: done.\n**Final Answer:**\n")),
@@ -259,6 +272,7 @@ CLASSES: dict[str, st.SearchStrategy[Case]] = {
     "concluded numbers": concluded(),
     "cut off": cut_off,
     "numbers of a place": house_numbers,
+    "rates, and sentences in quotation marks": rates,
     "rows of words": rows_of_words,
     "what a clause is about": subjects,
     "times of day": clocks,

@@ -87,10 +87,8 @@ def answer_at(response: str, start: int, end: int, source: Source) -> Outcome | 
         end = special.start()
     marks = ".,;:。，；：" if formula or is_formula else ".,;:!。，；："  # the `!` of `$n!$` is a factorial
     start, end = stripped(response, start, end, None, _EMPHASIS + marks)
-    for _ in range(3):  # the ends of strings of JSON, or of a table
-        closed = _QUOTES.get(response[end - 1]) if start < end else None
-        if closed is None or closed in response[start : end - 1]:
-            break
+    closed = _QUOTES.get(response[end - 1]) if start < end else None
+    if closed and closed not in response[start : end - 1]:  # the end of a string of JSON, or of a table
         start, end = stripped(response, start, end - 1, None, _EMPHASIS + marks)
     if choice := _MARKED_CHOICE.fullmatch(response, start, end):
         start, end = choice.span(choice.lastindex or 0)

@@ -32,7 +32,7 @@ _QUANTITY = (
     rf"|{_TUPLE}"
     r"|(?<![A-Za-z0-9_.^√∛<>≤≥≠¬±])(?<![-+−×·*/^<>≤≥≠±] )(?<![0-9a-zπ)][-+−×·*/])"  # no part of a formula
     rf"(?>[-−]?[$€£]?(?=[0-9]){_TERM}(?:\s?(?:[-+−×·*^/])\s?{_TERM})*(?:\s?\\?%)?)"
-    r"(?!\s?[√π]|[(]|K\b|\\[a-z]|\s?[-+−×·*/<>≤≥]\s?[A-Za-z(√π\\$])"
+    r"(?!\s?[√π]|[(]|K\b|\\[a-z]|\s?(?:[-+−×·*<>≤≥]|/(?![a-z]{3}))\s?[A-Za-z(√π\\$])"
 )
 _CLOSING = whitespace + ".!。"
 _QUANTITY_OR_VERB = re.compile(rf"{_QUANTITY}|({_VERB_OR_SIGN})")
@@ -110,7 +110,9 @@ def said(text: str, start: int) -> Outcome | None:
     if lead := words.HEAD.match(text, start):
         start = lead.end()
     if found := next(filter(None, (form.match(text, start) for form in _FORMS)), None):
-        return answer_at(text, *found.span(found.lastindex or 0), "phrase")
+        at, end = found.span(found.lastindex or 0)
+        is_sentence = found.re is _QUOTED and text[end - 1] == "." and " " in text[at:end]
+        return said(text[:end], at) if is_sentence else answer_at(text, at, end, "phrase")
     if text.startswith(("```", '""'), start):  # of a program: the view has no other fence
         return None
     stop = next(sentence_ends(text, start, len(text)), None)
@@ -163,7 +165,7 @@ def quantity_of(text: str, start: int, end: int) -> tuple[int, int, int] | None:
     stop = span[1] if is_money else _end_of_unit(text, span[1], end)
     after = text[stop:end][:1]
     is_word = after >= "\u0400" and after.isalpha()  # in a script without spaces, or a counter
-    if changed_behind(text, stop, end) or not (after in " ,;.!)(（：:—–" or is_word):
+    if changed_behind(text, stop, end) or not (after in " ,;.!)(（：:—–/" or is_word):
         return None
     return *span, stop
 
