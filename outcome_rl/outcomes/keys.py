@@ -23,7 +23,7 @@ from outcome_rl.outcomes.guard import total
 NO_ANSWER = 0
 """The outcome key of a response without an answer."""
 
-OUTCOME_RULE = "canonical/25"
+OUTCOME_RULE = "canonical/26"
 """Version of the mapping from answers to keys. Counts made under another version cannot be mixed with these."""
 
 MAX_ANSWER_CHARS = 1000
