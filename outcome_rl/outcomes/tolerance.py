@@ -51,6 +51,9 @@ _UNIT_SIGN = re.compile(
 )
 
 
+_OF_SEVERAL = ("{", "(", "[", "M[")  # keys of sets, tuples, intervals and matrices
+
+
 class Quantity(NamedTuple):
     """A number and the unit behind it, as written; without a unit it is a number."""
 
@@ -63,6 +66,8 @@ def quantity(answer: str) -> Quantity | None:
     """Return the number and the unit of an answer; None of anything else, such as `5 dozen` or `5 or more`."""
     if _UNIT_SIGN.search(answer) is None:
         return None if real_number(canonical_text(answer)) is None else Quantity(answer, "")
+    if canonical_text(answer).startswith(_OF_SEVERAL):
+        return None
     text = _without_markup(answer)
     prefix = _PREFIX.match(text)
     if prefix is not None:

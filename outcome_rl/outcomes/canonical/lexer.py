@@ -85,6 +85,7 @@ _MIXED = re.compile(r"([0-9]+)(?: ([0-9]+)/([0-9]+)|\\frac(?:\{([0-9]+)\}|([0-9]
 BEFORE_NUMBERS = frozenset((r"\pm", r"\mp", r"\times", r"\cdot", r"\div", r"\lfloor", r"\lceil"))
 
 END = Token("end", "")
+_SIGNS = {sign: Token("symbol", sign) for sign in "+-*/=()[]{},;|_'!"}  # of which no other token begins with one
 _BRACKETS, _CLOSED_BRACKETS = ("(", "[", r"\{"), (")", "]", r"\}")
 _OF_DIGITS = (r"\frac", r"\binom")  # the argument behind one is a group or a digit
 OPENING = frozenset(("(", "[", "{", r"\{", r"\langle", r"\begin"))
@@ -113,6 +114,8 @@ def tokenize(plain: str) -> list[Token]:
 
 def _token_at(plain: str, at: int, before: Tokens, *, is_outside: bool) -> tuple[Token, int]:
     """Return the next token, and where it ends; `is_outside` of all brackets but braces."""
+    if sign := _SIGNS.get(plain[at]):
+        return sign, at + 1
     if plain[at].isdigit():
         if is_outside and (thousands := _THOUSANDS.match(plain, at)):
             return Token("number", re.sub("[ ,]", "", thousands[0])), thousands.end()
@@ -215,10 +218,8 @@ _NOT_IN_UNIT = re.compile(r"\\text|[^A-Za-z/^0-9\u3040-\u9fff]|(?<=ch)es(?![A-Za
 
 
 def units_in(tokens: Tokens) -> set[str]:
-    """Return the units of quantities, which a single quantity loses: `minute` of `5\\text{ minutes}`."""
-    units = {
-        _NOT_IN_UNIT.sub("", token.text) for token in tokens if token.kind == "unit"
-    }  # `minute`, `squarecm`, `km/h`
+    """Return the units of quantities, which a single quantity loses: `minute` of `5\\text{ minutes}`, `squarecm`."""
+    units = {_NOT_IN_UNIT.sub("", token.text) for token in tokens if token.kind == "unit"}
     return units | {_SIGNS_OF_UNITS[token.text] for token in tokens if token.text in _SIGNS_OF_UNITS}
 
 

@@ -43,9 +43,8 @@ def extract_answer(response: str) -> Outcome | None:
     if not isinstance(response, str):
         raise TypeError(f"response must be a str; got {type(response).__name__}. Decode token ids first.")
     skipped = max(0, len(response) - MAX_CHARS)
-    text = (
-        response[skipped:].rstrip().replace("\boxed", r"\fbox")
-    )  # a box with a backspace, whose backslash was not escaped
+    # A backspace and `oxed` are a box whose backslash was not escaped.
+    text = response[skipped:].rstrip().replace("\boxed", r"\fbox")
     answer = _answer_of_turn(text)
     if answer is None:
         return None
