@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench import decoding, divergence, loss_page, outcomes, rules, sampled, step, vllm_step
+from bench import decoding, divergence, gaps, loss_page, outcomes, rules, sampled, step, vllm_step
 from bench.gpu_parts import page as gpu_page
 from bench.result_file import measured_on
 from bench.step import OURS
@@ -63,6 +63,7 @@ def pages() -> dict[Path, str]:
             "divergences": "\n".join(
                 divergence.table(read(path)) for path in sorted(RESULTS.glob("divergence-*.json"))
             ),
+            "gaps": measured_block(gaps.table, read(RESULTS / "gaps-cpu.json")),
         },
         "docs/counts.md": {"gpu": gpu_page.counts_table(read(RESULTS / "gpu-counts.json"))},
         "README.md": {
