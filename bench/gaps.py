@@ -4,13 +4,12 @@
 
 Half of the vocabulary lies `gap` below the rest, or one token above it: forbidden tokens, and a policy that is sure. A
 probability below the normal numbers of float32 makes products up to 90 times as slow, so the losses take it as 0. All
-gaps of a loss run in turns in one process; a figure is the median over rounds of the processor's time over that of the
-same round without a gap.
+gaps of a loss run in turns in one process; a figure is the median over rounds of the time over that of the same round
+without a gap.
 """
 
 import argparse
-import statistics
-import time
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -18,13 +17,13 @@ import torch
 from torch import Tensor
 
 from bench.result_file import add_out, write_result
+from outcome_rl.bench.measure import Call, interleaved_times
 from outcome_rl_kernels import linear_divergence, linear_logprobs, linear_policy_loss
 
 H, V, ROWS = 512, 8192, 512
 GAPS = (0.0, 60.0, 100.0, 1e4, torch.inf)
 PLACES = {"half of the tokens below": slice(0, V, 2), "one token above": slice(1, 2)}
 SAMPLE_BELOW = 1 / 256
-Call = Callable[[], object]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -47,17 +46,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 def over_gaps(loss: Callable[..., Tensor], place: str, dtype: torch.dtype, rounds: int) -> dict[str, float]:
     """Return for each gap the median ratio of the time to that without one."""
     calls = {f"{gap:g}": call_of(loss, place, gap, dtype) for gap in GAPS if gap < torch.inf or "below" in place}
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for turn in range(rounds + 1):  # the first one warms up
-        for name, call in calls.items():
-            start = time.process_time()
-            call()
-            if turn:
-                times[name].append(time.process_time() - start)
-    return {
-        name: statistics.median(mine / its for mine, its in zip(measured, times["0"], strict=True))
-        for name, measured in times.items()
-    }
+    device = torch.device("cpu")
+    times = interleaved_times(calls, device, warmups=1, rounds=rounds, seconds=math.inf, floor="0")
+    return {name: one["of_floor"]["ratio"] for name, one in times.items()}
 
 
 def call_of(loss: Callable[..., Tensor], place: str, gap: float, dtype: torch.dtype) -> Call:

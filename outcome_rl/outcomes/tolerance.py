@@ -43,14 +43,10 @@ _PREFIX = re.compile(
 )
 _ORDINAL = re.compile(r"(?:st|nd|rd|th)\W*$")
 _PLURAL = re.compile(r"(?<=ch)es\b|(?<=[a-z]{2})s\b")
-
-
 # A letter that is in no command, or a command or sign of a unit or a currency.
 _UNIT_SIGN = re.compile(
     r"(?<![\\A-Za-z])[^\W\d_]|\\(?:text|math|mbox|circ|degree|euro|pounds|yen|Omega|mu)|[%$€£¥¢₹₩₽￥°]"
 )
-
-
 _OF_SEVERAL = ("{", "(", "[", "M[")  # keys of sets, tuples, intervals and matrices
 
 
