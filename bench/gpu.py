@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+TERMINATED = "killed, because the script was terminated"
 sys.path[:0] = [str(ROOT), str(ROOT / "kernels")]
 
 from bench.gpu_parts.clocks import Clocks  # noqa: E402
@@ -83,6 +84,7 @@ def main() -> None:
     if not options.dry and not _has_gpu():
         parser.error("this PyTorch finds no GPU; --dry runs everything in small on the CPU")
     folder = options.out or ROOT / "bench" / "results"
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # as `timeout` sends it
     failed = []
     for part in PARTS if options.part == "all" else [options.part]:
         checks = {f"bench.gpu_parts.{part}:{name}": limit for name, limit in PARTS[part].items()}
@@ -115,6 +117,8 @@ def run_part(part: str, checks: Mapping[str, float], folder: Path, *, dry: bool)
         figures["checks"][name] = found
         print(f"{'ok  ' if found['ok'] else 'FAIL'} {name} {found.get('error', '')}", flush=True)
         write_json(path, result)
+        if found.get("error") == TERMINATED:
+            sys.exit(TERMINATED)
     failed = _print_goals(figures)
     print(f"wrote {path}", flush=True)
     return failed
@@ -130,14 +134,16 @@ def run_check(check: str, limit: float, *, dry: bool) -> dict[str, Any]:
         command = [sys.executable, "-m", "bench.gpu_parts.check", check, str(written)]
         # A group of its own: what the check starts is killed with it.
         child = subprocess.Popen(command, cwd=ROOT, env=environment, process_group=0)
-        end = None
-        with Clocks() as clocks:
-            try:
+        end, clocks = None, Clocks()
+        try:
+            with clocks:
                 child.wait(limit)
-            except subprocess.TimeoutExpired:
-                end = f"killed at its limit of {limit:g} s"
-            finally:
-                _kill_group(child)
+        except subprocess.TimeoutExpired:
+            end = f"killed at its limit of {limit:g} s"
+        except SystemExit:
+            end = TERMINATED
+        finally:
+            _kill_group(child)
         found: dict[str, Any] = json.loads(written.read_text()) if written.exists() else {}
     if end is None and "ok" not in found:
         end = f"ended with exit status {child.returncode} before it was done"

@@ -96,6 +96,24 @@ def test_results_are_there_when_the_script_itself_is_killed(tmp_path: Path) -> N
     assert found["ends_well"]["figures"] == {"a": 1}
 
 
+def test_a_script_that_is_terminated_ends_its_check_and_leaves_what_it_found(tmp_path: Path) -> None:
+    """As `timeout` ends it: a check that went on would hold the GPU while the next script is timed."""
+    command = [sys.executable, "-m", "bench.gpu", "tests", "--dry", "--out", str(tmp_path)]
+    script = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert script.stdout is not None
+    while "kernel_tests" not in script.stdout.readline():
+        assert script.poll() is None
+    children = Path(f"/proc/{script.pid}/task/{script.pid}/children")
+    while not (found := children.read_text().split()):
+        time.sleep(0.01)
+    time.sleep(1)  # until the script waits for it
+    script.terminate()
+    assert script.wait(30) == 1
+    assert all(ends(int(child)) for child in found)
+    check = json.loads((tmp_path / "gpu-tests.json").read_text())["figures"]["checks"]["kernel_tests"]
+    assert not check["ok"]
+
+
 def test_clocks_and_power_are_those_of_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     smi = tmp_path / "bin" / "nvidia-smi"
     smi.parent.mkdir()
