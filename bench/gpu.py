@@ -3,10 +3,10 @@
 smoke        every kernel once, half a minute that tells whether anything runs; once more under compute-sanitizer
 correctness  losses, log-probabilities and supports against float64; capture, no synchronisation, determinism, compile
 tests        the kernels' tests for a GPU
-speed        what the loss is made of: products, row passes and launches; the loss over supports
+speed        what the losses are made of: launches, row passes and products; the loss over supports; given ids
 counts       exact counts under contention; the time of counting by load, of a step's advantages and of growth
 variants     the loss with other chunks, sums, grids and row kernels: which choices of the code pay
-trainer      ten training steps with their synchronisations, and a resumed run
+trainer      ten training steps with their synchronisations, and a resumed run; updates packed and padded
 all          one after another
 
 Each check is a process of its own with a time limit, so that an illegal access or a hang ends only that check. The
@@ -53,10 +53,11 @@ PARTS = {
     },
     "tests": {"kernel_tests": 560},
     "speed": {
-        "products": 40,
-        "row_passes": 50,
+        "launches": 80,
+        "time_of_ids": 60,
         "time_of_supports": 80,
-        "launches": 60,
+        "row_passes": 50,
+        "products": 40,
     },
     "counts": {
         "counts_are_exact": 90,
@@ -66,7 +67,7 @@ PARTS = {
         "time_of_counting": 170,
     },
     "variants": {"variants": 400},
-    "trainer": {"training_steps": 300},
+    "trainer": {"training_steps": 150, "packing": 200},
 }
 
 

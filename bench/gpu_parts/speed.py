@@ -1,4 +1,4 @@
-"""Time what makes up the loss on a GPU: products, row passes and launches; and the loss over supports."""
+"""Time what makes up the losses on a GPU: products, row passes and launches; supports, and given ids."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,14 +7,15 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from bench import divergence
 from bench.accuracy import gradients
 from bench.baselines import SAMPLE_BELOW, ours
 from bench.cases import MODELS, Case, make_case
 from bench.gpu_parts.report import DEVICE, DRY, GOAL, Figures, Report, release
 from bench.gpu_parts.supports import even_support, uneven_support
 from bench.loss_plans import NATS
-from outcome_rl.bench.measure import interleaved_times, peak_mib
-from outcome_rl_kernels import Support, linear_policy_loss
+from outcome_rl.bench.measure import fastest_products, interleaved_times, peak_mib
+from outcome_rl_kernels import Support, linear_logprobs, linear_policy_loss
 from outcome_rl_kernels.loss.inputs import token_batch
 from outcome_rl_kernels.loss.rows import triton as row_kernels_triton
 from outcome_rl_kernels.loss.types import LogitRows
@@ -116,18 +117,43 @@ def loss_over(support: Support, case: Case) -> None:
     output.loss.backward()  # type: ignore[no-untyped-call]
 
 
+def time_of_ids(report: Report) -> Figures:
+    """Time log-probabilities of 64 ids a token, as of a teacher's most likely tokens, and their gradients."""
+    case = make_case(GOAL, DEVICE)
+    ids_NK = torch.randint(len(case.weight), (len(case.hidden), 2 if DRY else 64), device=DEVICE)
+
+    def call() -> None:
+        hidden, weight = (tensor.detach().requires_grad_() for tensor in (case.hidden, case.weight))
+        logps, _ = linear_logprobs(hidden, weight, None, ids=ids_NK, impl="triton")
+        logps.sum().backward()  # type: ignore[no-untyped-call]
+
+    found: Figures = {"peak_mib": peak_mib(call, DEVICE)}
+    report.keep(found)
+    three, _ = fastest_products(case.hidden, case.weight, case.hidden @ case.weight.t())
+    one, _ = fastest_products(case.hidden, case.weight, None)
+    calls = {"four products": lambda: (three(), one()), "64 ids": call}
+    rounds = {"warmups": 0 if DRY else 3, "rounds": 1 if DRY else 20, "seconds": 20}
+    found |= interleaved_times(calls, DEVICE, floor="four products", **rounds)
+    report.at_most("log-probabilities of 64 ids, over four products", 1.3, found["64 ids"]["of_floor"]["ratio"], "")
+    return found
+
+
 def launches(report: Report) -> Figures:
-    """List the kernels of one call with their times: of the loss, and with sampled gradients at 0.1 and 2.2 nats."""
-    kinds: dict[str, tuple[float, Figures]] = {"whole gradients": (0.0, {})}
-    kinds |= {
-        f"sampled, {nats:g} nats": (nats, {"sample_below": SAMPLE_BELOW, "sample_seed": 0})
-        for nats in (NATS[0], NATS[-1])
-    }
+    """List the kernels of a call with their times: of the loss, whole and sampled, of a divergence."""
+    sampled: Figures = {"sample_below": SAMPLE_BELOW, "sample_seed": 0}
     found: Figures = {}
-    for name, (nats, options) in kinds.items():
+    for nats in NATS[::2]:
         case = make_case(replace(GOAL, nats=nats, beta=0.0), DEVICE)
-        found[name] = kernels_of(partial(gradients, partial(ours, **options), (case.hidden, case.weight), case.batch))
-        report.keep(found)
+        inputs = case.hidden, case.weight
+        heads = divergence.Heads(*inputs, case.hidden.flip(0), case.weight)
+        calls: dict[str, Callable[[], object]] = {
+            "sampled": partial(gradients, partial(ours, **sampled), inputs, case.batch),
+            "whole": partial(gradients, ours, inputs, case.batch),
+            "jsd": partial(divergence.gradients, divergence.ours, heads, "jsd"),
+        }
+        for name, call in calls.items():
+            found[f"{name}, {nats:g} nats"] = kernels_of(call)
+            report.keep(found)
     return found
 
 

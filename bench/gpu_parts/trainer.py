@@ -1,4 +1,4 @@
-"""Training steps on a GPU: their time, where the host waits, and a resumed run."""
+"""Training steps on a GPU: their time, where the host waits, and a resumed run; what packing is worth."""
 
 import math
 import re
@@ -7,13 +7,16 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from bench.gpu_parts.report import DEVICE, DRY, Figures, Report, require
+from outcome_rl.bench.measure import interleaved_times, peak_mib
 
 # Where a training step may wait for a GPU, because the host needs a value: the list of docs/larger-models.md.
 WAITING = (
@@ -21,6 +24,13 @@ WAITING = (
     "rollout/decode_loop.py",  # looks every 8 tokens whether responses have ended, and reads them at the end
     "update/updater.py: _update",  # refuses a gradient that is not finite, once an optimizer step
     "update/totals.py: metrics",  # once a step
+)
+SMALL = (
+    "data.train_batch_size=4",
+    "data.train_files=toy:train[:8]",
+    "data.val_files=toy:validation[:2]",
+    "data.test_files=toy:test[:2]",
+    "rollout.n=4",
 )
 
 
@@ -55,10 +65,8 @@ def training_steps(report: Report) -> Figures:
     from outcome_rl.grpo.trainer import Trainer
 
     steps, found, seconds = 2 if DRY else 10, Counter[str](), []
-    small = ["data.train_batch_size=4", "data.train_files=toy:train[:8]", "data.val_files=toy:validation[:2]"]
-    small += ["data.test_files=toy:test[:2]", "rollout.n=4"]
     with tempfile.TemporaryDirectory() as folder:
-        settings = [f"model.device={DEVICE.type}", f"trainer.default_local_dir={folder}", *(small if DRY else [])]
+        settings = [f"model.device={DEVICE.type}", f"trainer.default_local_dir={folder}", *(SMALL if DRY else [])]
         settings += ["trainer.test_freq=-1", f"trainer.save_freq={steps}", "trainer.logger=[]"]
         trainer = Trainer(
             open_parts(plan(load_config("toy", [*settings, f"trainer.total_training_steps={steps + 2}"])))
@@ -88,3 +96,39 @@ def training_steps(report: Report) -> Figures:
     report.at_most(f"synchronisations besides {', '.join(WAITING)}", 0, others, "")
     report.at_most("synchronisations of Explorer.score a step", 1, scored / (steps - 1), "")
     return {"synchronisations": dict(found), "step_s": seconds, "resumed at": steps}
+
+
+def packing(report: Report) -> Figures:
+    """Time updates on responses of ten lengths, packed and padded, on a model of 1.2 billion parameters."""
+    from bench.step import model_inputs, opened, our_update
+    from outcome_rl.grpo.types import Rollout
+
+    name, found, calls = "toy" if DRY else "llama-1b", Figures(), {}
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        settings = [*model_inputs(name, Path(folder)), f"model.device={DEVICE.type}", *(SMALL if DRY else [])]
+        for kind, packs in (("padded", "false"), ("packed", "true")):
+            trainer, _, samples = stack.enter_context(
+                opened(name, [*settings, f"model.use_remove_padding={packs}"], [])
+            )
+            policy = trainer.parts.policy
+            rollouts = [
+                Rollout.decoded(
+                    policy.tokenizer, one.prompt_ids, one.token_ids[: -(-len(one.token_ids) * tenths // 10)]
+                )
+                for one, tenths in zip(samples.rollouts, [*range(1, 11)] * len(samples), strict=False)
+            ]
+            # A random model's responses are all wrong, and without advantage they would be left out.
+            ones = torch.tensor([1.0 if row % 2 else -1.0 for row in range(len(samples))])
+            samples = replace(
+                samples, rollouts=rollouts, advantages_N=ones, spans_N2=torch.zeros_like(samples.spans_N2)
+            )
+            calls[kind] = partial(our_update, trainer, samples)
+            layouts = {"packs": policy.packs, "attention": policy.attention_layout}
+            found[kind] = layouts | {"peak_mib": peak_mib(calls[kind], DEVICE)}
+            report.keep(found)
+        rounds = {"warmups": 1, "rounds": 2 if DRY else 10, "seconds": 30}
+        times = interleaved_times(calls, DEVICE, floor="padded", **rounds)
+    for kind, measured in times.items():
+        found[kind] |= measured
+    report.at_most("an update, packed over padded", 0.9, found["packed"]["of_floor"]["ratio"], "")
+    return found

@@ -1,7 +1,10 @@
 """The script for a GPU: every part in small on the CPU, and results that survive whatever a check does."""
 
+import argparse
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 import time
@@ -13,7 +16,9 @@ import pytest
 from processes import ends
 
 from bench import gpu
+from bench.baselines import BASELINES
 from bench.gpu import PARTS, ROOT
+from bench.loss_plans import gpu_plans
 
 pytestmark = pytest.mark.offline
 pytest.importorskip("triton", reason="Triton has no build for this platform")
@@ -47,6 +52,42 @@ def test_a_part_runs_in_small_and_leaves_a_result_with_its_goals(part: str, tmp_
     assert all(check["ok"] and check["figures"] for check in checks.values()), checks
     assert bool(goals) == (part in WITH_GOALS)
     assert {goal["met"] for goal in goals} <= {None}  # a CPU is not judged
+
+
+PROGRAMME = re.findall(r"^(# \d)|^timeout (\d+) python3 -m (.*)", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+
+
+def test_a_call_of_the_programme_fits_ten_minutes() -> None:
+    seconds: list[int] = []
+    for heading, limit, _ in PROGRAMME:
+        if heading:
+            seconds.append(0)
+        else:
+            seconds[-1] += int(limit)
+    assert len(seconds) == 3
+    assert all(500 < each <= 590 for each in seconds)
+
+
+class Parsed(Exception):
+    """A command line was understood."""
+
+
+@pytest.mark.parametrize("command", [command for _, _, command in PROGRAMME if command])
+def test_a_command_of_the_programme_is_understood(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    parse = argparse.ArgumentParser.parse_args
+
+    def stop(parser: argparse.ArgumentParser, *arguments: Any) -> None:
+        raise Parsed(parse(parser, *arguments))
+
+    module, *given = shlex.split(command)
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", stop)
+    monkeypatch.setattr(sys, "argv", [module, *given])
+    with pytest.raises(Parsed) as found:
+        import_module(module).main()
+    (options,) = found.value.args
+    if module == "bench.loss":
+        assert any(options.sections in plan.name for plan in gpu_plans())
+        assert {baseline.name for baseline in BASELINES}.issuperset(options.without)
 
 
 def test_a_part_fits_ten_minutes_and_all_parts_eight_files() -> None:
