@@ -16,7 +16,14 @@ pytest.importorskip("triton", reason="Triton has no build for this platform")
 
 from meta_gpu import META, Launches, replace_kernels, take_meta_for_gpu
 
-from outcome_rl_kernels import OutcomeCounts, group_advantages, linear_logprobs, linear_policy_loss, policy_loss
+from outcome_rl_kernels import (
+    OutcomeCounts,
+    group_advantages,
+    linear_divergence,
+    linear_logprobs,
+    linear_policy_loss,
+    policy_loss,
+)
 from outcome_rl_kernels.advantages.estimators import ADV_ESTIMATORS
 from outcome_rl_kernels.loss.support import api as supports
 
@@ -129,6 +136,32 @@ def test_log_probabilities_wait_once_a_pass_where_there_is_a_mask(masked: bool) 
 
     ledger = ledger_of(call)
     assert (ledger.waits, large_copies(ledger)) == (["nonzero"] * 2 * masked, [])
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_log_probabilities_of_ids_wait_as_those_of_labels(masked: bool) -> None:
+    leaves, ids = operands(), torch.empty(B, T, 5, dtype=torch.int64, **META)
+    mask = torch.empty(B, T, dtype=torch.bool, **META) if masked else None
+
+    def call(ledger: Ledger) -> None:
+        logps, entropies = linear_logprobs(**leaves, labels=None, ids=ids, mask=mask, return_entropy=True)
+        (logps.sum() + entropies.sum()).backward()
+
+    ledger = ledger_of(call)
+    assert (ledger.waits, large_copies(ledger)) == (["nonzero"] * 2 * masked, [])
+
+
+@pytest.mark.parametrize(("rows", "waits"), [("contributing", ["nonzero"]), ("all", [])])
+@pytest.mark.parametrize("sample_below", [0.0, 1e-2])
+def test_a_divergence_waits_for_the_number_of_rows_alone(rows: Any, waits: list[str], sample_below: float) -> None:
+    leaves, mask = operands(), torch.empty(B, T, dtype=torch.bool, **META)
+    teacher = [leaf.detach() for leaf in leaves.values()][:2]
+    sampling: dict[str, Any] = {"sample_below": sample_below, "sample_seed": 0}
+
+    def call(ledger: Ledger) -> None:
+        linear_divergence(leaves["hidden"], leaves["weight"], *teacher, mask, rows=rows, **sampling).loss.backward()
+
+    assert ledger_of(call).waits == waits
 
 
 @pytest.mark.parametrize("masked", [False, True])

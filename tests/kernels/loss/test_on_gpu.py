@@ -11,7 +11,7 @@ import torch
 from loss_cases import Case, V, make_case, run
 from torch import Tensor
 
-from outcome_rl_kernels import linear_logprobs, linear_policy_loss, policy_loss
+from outcome_rl_kernels import linear_divergence, linear_logprobs, linear_policy_loss, policy_loss
 
 DEVICE, FAST = "cuda", "triton"
 pytestmark = [
@@ -89,22 +89,32 @@ def step_of(which: str, dtype: torch.dtype) -> tuple[Callable[[], list[Tensor]],
     def step() -> list[Tensor]:
         for leaf in leaves.values():
             leaf.grad = None
+        labels, sampling = case.inputs["labels"].clamp(min=0), {"sample_below": 0.03, "sample_seed": 0}
+        given: dict[str, Any] = {"rows": "all", "workspace_bytes": workspace}
         if which == "logprobs":
-            labels = case.inputs["labels"].clamp(min=0)
             values, _ = linear_logprobs(**leaves, labels=labels, workspace_bytes=workspace)
             loss = values.sum()
+        elif which == "ids":
+            ids = torch.stack([labels, V - 1 - labels], dim=-1)
+            values, _ = linear_logprobs(**leaves, labels=None, ids=ids, workspace_bytes=workspace)
+            loss = values.sum()
+        elif which == "divergence":
+            teacher = case.operands["hidden"].flip(0), case.operands["weight"], case.inputs["mask"]
+            hidden, weight, bias = leaves.values()
+            loss = linear_divergence(hidden, weight, *teacher, bias=bias, kind="jsd", **given, **sampling).loss
         elif which == "logits":
             logits = torch.nn.functional.linear(leaves["hidden"], leaves["weight"], leaves["bias"])
             loss = policy_loss(logits, **case.inputs, beta=0.1, inplace=True).loss
         else:
-            loss = linear_policy_loss(**leaves, **case.inputs, beta=0.1, rows="all", workspace_bytes=workspace).loss
+            given |= sampling if which == "sampled" else {}
+            loss = linear_policy_loss(**leaves, **case.inputs, beta=0.1, **given).loss
         loss.backward()
         return [loss.detach(), *(leaf.grad for leaf in leaves.values() if leaf.grad is not None)]
 
     return step, case
 
 
-@pytest.mark.parametrize("which", ["linear", "logits", "logprobs"])
+@pytest.mark.parametrize("which", ["linear", "sampled", "logits", "logprobs", "ids", "divergence"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_step_synchronises_nowhere_and_replays_bit_for_bit(which: str, dtype: torch.dtype) -> None:
     step, _ = step_of(which, dtype)
