@@ -33,7 +33,7 @@ NAMES: dict[str, tuple[str, ...]] = {
 """Role -> usual names of its field; a dot leads into a struct or a list. A list of samples comes before one sample."""
 
 
-EXTRACTED = re.compile(r"(\w+_)?(pred|predict|predicted_\w+|answer)s?")
+EXTRACTED = re.compile(r"(\w+_)?(pred|predict|predicted|predicted_\w+|answer)s?")
 """Names of answers that were extracted from responses: null is none, and a text beside them comes first."""
 
 EITHER = ("answer", "solution", "text")
@@ -47,9 +47,9 @@ WORDED = {
         "id": r"((question|problem|task|example|instance|item|query|prompt)_?)?(id|idx|index|uid|uuid|number|key|name)",
         "prompt": r"(?!system)(\w+_)?(question|problem|prompt|query|instruction|input)s?(_(text|content))?",
         "gold": rf"{_TRUE}(_final)?_{_NOUN}|answer_?key|(gold|golden|gt|truth|ref|reference|target|expected|label)s?",
-        "samples": rf"(?!{_TRUE}_|(input|num|n|max|judge|grader|critic|feedback)_)"
-        r"(\w+_)?(response|completion|generation|prediction|output|pred|predict|sample)s?(_(text|content|list))?|"
-        rf"(\w*(model|llm|gpt)\w*|generated|predicted|raw|final|assistant)_{_NOUN}(_text)?",
+        "samples": rf"(?!{_TRUE}_|(input|num|n|max|grader|critic|feedback|(\w+_)?(judg\w+|verif\w+|per))_)"
+        r"((\w+_)?(response|completion|generat(ion|ed)|predict(ion|ed)|output|pred|predict|sample)s?|"
+        rf"(\w*(model|llm|gpt)\w*|generated|predicted|raw|final|assistant)_{_NOUN})(_(text|content|list|raw))?",
         "reward": r"((is|was)_)?(\w+_)?(correct|solved|passed|success|successful|resolved|right)|pass|label|status",
     }.items()
 }

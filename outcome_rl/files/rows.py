@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from outcome_rl.files.bounds import LINE, UNPACKED, WHOLE, bounded_lines, too_large
-from outcome_rl.files.formats import is_usual
+from outcome_rl.files.formats import EITHER, NAMES, is_usual, snake
 from outcome_rl.files.run_rows import NO_SAMPLES
 
 # Usual fields of question ids, gold answers and prompts, tried in this order. Those with a dot are verl's.
@@ -280,6 +280,8 @@ def _by_id(value: dict[str, Any], prefix: str = "") -> list[Any]:
     inside: dict[str, Any] = {key: one for key, one in value.items() if isinstance(one, dict | list)}
     value = inside if 2 * len(inside) > len(value) + 1 else value  # beside facts such as a type
     kinds = {type(one) for one in value.values()}
+    if kinds == {list} and all(map(_is_asked, chain.from_iterable(value.values()))):  # rows of several tasks
+        return [{"data_source": f"{prefix}{key}", **row} for key, rows in value.items() for row in rows]
     if kinds == {list} or (kinds == {str} and not any(map(is_usual, value))):
         return [{"id": f"{prefix}{key}", "samples": samples} for key, samples in value.items()]
     if kinds != {dict}:
@@ -291,6 +293,13 @@ def _by_id(value: dict[str, Any], prefix: str = "") -> list[Any]:
     if any(2 * len(one.keys() & first.keys()) <= len(one) for one in value.values()):
         return []
     return [{"id": f"{prefix}{key}", **row} for key, row in value.items()]
+
+
+def _is_asked(row: Any) -> bool:
+    """Whether a value is a row with a question and an answer to compare with, and no sample."""
+    names = {snake(name) for name in row} if isinstance(row, dict) else set()
+    asked, known = (*NAMES["id"], *NAMES["prompt"]), {*NAMES["gold"]} - {*EITHER}
+    return not names.isdisjoint(asked) and not names.isdisjoint(known)
 
 
 def _archived(file: BinaryIO, name: str, rows_at: str) -> Iterator[Any]:

@@ -98,7 +98,7 @@ def read_sample_file(
             no samples, or two gold answers or prompts for one question id. The message starts with file and row.
     """
     reader = _Reader(fields or Fields(), from_text, extract or answer_text)
-    filters: set[Any] = set()
+    filters: dict[str, Any] = {}  # of the tasks of lm-evaluation-harness, which has the same samples under each filter
     found = chain.from_iterable(read_objects(path, reader.given.rows) for path in paths)
     head = list(islice(found, 2))
     usual = head[-1][1].keys() if head else ()
@@ -106,9 +106,8 @@ def read_sample_file(
         if row.keys().isdisjoint(usual):  # such as a header with the prompt of a run
             reader.note("rows whose fields are others, which are left out")
             continue
-        filters.update([row["filter"]] if "resps" in row and "filter" in row and not filters else [])
-        if "resps" in row and filters and row.get("filter") not in filters:
-            continue  # the same samples again, under another filter of lm-evaluation-harness
+        if "resps" in row and filters.setdefault(str(row.get("data_source")), row.get("filter")) != row.get("filter"):
+            continue
         reader.add(row, where)
     if not reader.questions:
         raise ValueError(f"{paths[0]}: has no rows with samples. Write one JSON object per line, or one JSON array")
@@ -124,6 +123,7 @@ class _Reader:
         self.questions: dict[str, Question] = {}
         self.rows = self._long = self._parts = self._compared = 0
         self._left_out: Counter[str] = Counter()
+        self._no_labels: Counter[str] = Counter()  # field -> values that are no labels
         self._used: Counter[str] = Counter()  # role and field -> rows
         self._tool = ""
         self._seen_at: dict[str, str] = {}
@@ -191,8 +191,8 @@ class _Reader:
         if not known.answers:  # all of its samples so far are null
             del self.questions[question_id]
 
-    def note(self, what: str) -> None:
-        self._left_out[what] += 1
+    def note(self, what: str, times: int = 1) -> None:
+        self._left_out[what] += times
 
     def remarks(self) -> list[str]:
         """Read bare answers; return sentences on how the file was read, for the first line of a report and below it."""
@@ -207,10 +207,19 @@ class _Reader:
             found.append(f"most gold answers are lists, objects, several lines, long prose or verdicts, {rest}")
             self.questions = {id_: replace(one, gold=None) for id_, one in self.questions.items()}
         elif self._no_golds:
-            found.append(f"gold answers that are lists, objects or several lines are left out: {len(self._no_golds)}")
+            found.append(
+                f"gold answers that are lists, objects or several lines (--gold) are left out: {len(self._no_golds)}"
+            )
+        samples = sum(len(one.answers) for one in self.questions.values())
+        for name, number in self._no_labels.items():
+            if 2 * number > samples:  # so that the others, such as "C" among letters, are none either
+                self._graded.add(name)
+            else:
+                self.note(f"values of {name!r} that are no labels, which are left out", number)
         if self._graded:
             names = ", ".join(sorted(self._graded))
-            found.append(f"values of {names} are not a verdict a sample: they decide nothing (--reward, --threshold)")
+            fix = "(--gold, --reward, --threshold)"
+            found.append(f"values of {names} are not a verdict a sample: they decide nothing {fix}")
             for one in self.questions.values():
                 one.labels[:] = [None] * len(one.labels)
         several = any(len(one.answers) > 1 for one in self.questions.values())
@@ -344,10 +353,10 @@ class _Reader:
             return []
         return [
             name
-            for name, value in row.items()
+            for words, name in {snake(name): name for name in row}.items()
             if name not in self.given
-            and (WORDED[role].fullmatch(name) or (role == "samples" and is_conversation(value)))
-            and FITS[role](value)
+            and (WORDED[role].fullmatch(words) or (role == "samples" and is_conversation(row[name])))
+            and FITS[role](row[name])
         ]
 
     def _check_complete(self, names: Mapping[str, Any], read: Mapping[str, Any], where: str) -> None:
@@ -452,7 +461,7 @@ class _Reader:
             return value
         if not isinstance(value, int | float) or value != value:
             if not self.given.reward:
-                self.note(f"values of {name!r} that are no labels, which are left out")
+                self._no_labels[name] += 1
                 return None
             raise ValueError(
                 f"{where}: field {name!r} must be a number, true, false or null; got {short(value)}. Correct it, or "
