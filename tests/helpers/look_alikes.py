@@ -48,7 +48,7 @@ def adjacency(rng: random.Random) -> list[Statement]:
 def periods(rng: random.Random) -> list[Statement]:
     whole, before = rng.randint(0, 3), "".join(rng.choices("0123456789", k=rng.randint(0, 2)))
     statements: list[Statement] = []
-    for period in {"".join(rng.choices("0123456789", k=k)) for k in (1, 1, 2, 3)}:
+    for period in dict.fromkeys("".join(rng.choices("0123456789", k=k)) for k in (1, 1, 2, 3)):  # in the order drawn
         value = Fraction(f"{whole}.{before}0") + Fraction(int(period), (10 ** len(period) - 1) * 10 ** len(before))
         dotted = rf"\dot{period}" if len(period) == 1 else rf"\dot{period[0]}{period[1:-1]}\dot{period[-1]}"
         texts = [rf"{whole}.{before}\overline{{{period}}}", f"{whole}.{before}{dotted}"]

@@ -29,6 +29,20 @@ def test_every_name_with_any_arguments_has_a_key(form: str, caplog: pytest.LogCa
     assert caplog.records == []
 
 
+FORMULAS = (
+    r"x_1^2=\frac{2 y_{n+1}}{3}", "f'(x_2,3)_1 == |y|!",
+    r"\sqrt[3]{a_b}\cdot\log_2(x)\leq\binom{n}{2}_k", r"\{x_i\in[1,2)\}",
+)  # fmt: skip
+
+
+def test_a_formula_cut_anywhere_or_without_a_part_has_a_key(caplog: pytest.LogCaptureFixture) -> None:
+    for text in FORMULAS:
+        for start, end in itertools.combinations(range(len(text) + 1), 2):
+            assert isinstance(outcome_key(text[start:end]), int)
+            assert isinstance(outcome_key(text[:start] + text[end:]), int)
+    assert caplog.records == []
+
+
 # A character of each category of Unicode, and each sign of ASCII.
 CATEGORIES = [
     "Lu", "Ll", "Lo", "Lm", "Mn", "Mc", "Nd", "Nl", "No", "Pc", "Pd", "Ps", "Po", "Sm", "Sc", "So", "Zs", "Cf",

@@ -2,14 +2,17 @@
 
 import itertools
 import json
+import os
 import random
+import subprocess
+import sys
 
 import pytest
 from answer_oracle import agree
 from answer_trees import Tree, num
 from look_alikes import FAMILIES, look_alike_pair
 from notation_families import Family
-from outcome_pairs import KINDS, RECORD, Pair, measure
+from outcome_pairs import KINDS, RECORD, Pair, measure, pairs
 
 from outcome_rl import OutcomeMatcher
 from outcome_rl.outcomes.keys import OUTCOME_RULE, canonical_text
@@ -25,6 +28,21 @@ def test_no_unequal_pair_has_one_key_and_few_equal_pairs_have_two() -> None:
     assert all(row["equal"] and row["unequal"] for row in rows.values())
     read = [row for kind, row in rows.items() if kind != "look-alikes"]  # some of which no rule reads
     assert sum(row["missed"] for row in read) <= 0.02 * sum(row["equal"] for row in read)
+
+
+def test_a_seed_has_the_same_pairs_in_every_process() -> None:
+    code = "import itertools, outcome_pairs; print(*itertools.islice(outcome_pairs.pairs(7), 600), sep='\\n')"
+    others = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert others == 2 * ["".join(f"{one}\n" for one in itertools.islice(pairs(7), 600))]
 
 
 def test_functions_that_differ_on_a_short_stretch_have_two_keys() -> None:

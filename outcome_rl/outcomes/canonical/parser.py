@@ -113,6 +113,8 @@ class _Parser:
 
     def group(self) -> Tokens:
         """Return the tokens of a group in braces, or the next one."""
+        if self.next is END:
+            raise Incomparable("a subscript is missing")
         if not self.accept("{"):
             return [self.take()]
         start, end = self.position, closing(self.tokens, self.position - 1)
