@@ -30,11 +30,10 @@ def name_of(function: Callable[..., Any]) -> str:
     return f"{function.__module__}:{name}"
 
 
-def load_function(name: str, arguments: str = "", *, setting: str = "") -> Callable[..., Any]:
+def load_function(name: str, arguments: str = "(...)", *, setting: str = "") -> Callable[..., Any]:
     """Import a function that is named as "module:function" or "path.py:function".
 
-    If `arguments` are given, such as "(response, example)", the function must take as many. Errors begin with the
-    `setting`, if there is one.
+    It must take the `arguments`, as for `check_callable`. Errors begin with the `setting`, if there is one.
 
     A module that is not installed may be in the current folder, which is then put on the path and stays there.
 
@@ -64,13 +63,10 @@ def load_function(name: str, arguments: str = "", *, setting: str = "") -> Calla
             found = getattr(found, part)
     except AttributeError as error:
         raise ValueError(f"{where}: {error}; name one that it has") from error
-    if not callable(found):
-        raise ValueError(f"{where} must be a function; got {type(found).__name__}")
-    if arguments:
-        try:
-            check_callable(where, found, arguments)
-        except TypeError as error:
-            raise ValueError(str(error)) from error
+    try:
+        check_callable(where, found, arguments)
+    except TypeError as error:
+        raise ValueError(str(error)) from error
     return found  # type: ignore[no-any-return]
 
 

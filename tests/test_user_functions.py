@@ -69,7 +69,7 @@ def test_functions_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         ("import no_such_module", "No module named 'no_such_module'; put the module on PYTHONPATH"),
         ("def f(response): return 1", r"must be a function \(response, example\).*too many positional"),
         ("async def f(response, example): return 1", "returns its result; got the coroutine"),
-        ("f = 3", "must be a function; got int"),
+        ("f = 3", r"must be a function \(response, example\); got int"),
     ],
     ids=["raises", "exits", "syntax", "missing", "one argument", "coroutine", "number"],
 )

@@ -82,8 +82,8 @@ class Explorer:
     ) -> None:
         if config is not None and not isinstance(config, ExplorationConfig):
             raise TypeError(
-                f"config must be an ExplorationConfig; got {type(config).__name__}. Give settings by name: "
-                "Explorer(bonus='batch')"
+                f"config, or exploration of TRL's trainer, must be an ExplorationConfig; got {type(config).__name__}. "
+                "Write ExplorationConfig(bonus='batch')"
             )
         self.config = ExplorationConfig.from_mapping((values_of(config) if config else {}) | settings, "Explorer")
         self.process_group = process_group

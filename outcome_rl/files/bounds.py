@@ -3,7 +3,7 @@
 | what | bound |
 |---|---|
 | a line of JSON lines or CSV | `LINE` |
-| a file of settings in YAML, whose reader is slow | `SETTINGS` |
+| a file of settings in YAML and a chat template, whose readers are slow | `SETTINGS` |
 | a checkpoint's state, and a list of a folder's files | `STATE` |
 | JSON that is no JSON lines, which is read whole | `WHOLE` |
 | the contents of a compressed file: gzip or parquet | `UNPACKED` |

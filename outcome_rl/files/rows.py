@@ -204,7 +204,8 @@ def as_text(value: Any, name: str, role: str, where: str) -> str:
     """
     text, fault = str(value), ""
     if isinstance(value, bool) or not isinstance(value, str | Real | Decimal):
-        fault = f"text or a number; got {type(value).__name__}. Write it as text"
+        fix = "Fill it in, or leave out the row" if value is None else "Write it as text"
+        fault = f"text or a number; got {'null' if value is None else type(value).__name__}. {fix}"
     elif not isinstance(value, str | Integral) and not math.isfinite(value):
         fault = f"finite; got {value}. Write null if there is none"
     elif not text.isascii() and _SURROGATE.search(text):

@@ -123,7 +123,6 @@ class _Reader:
         self.questions: dict[str, Question] = {}
         self.rows = self._long = self._parts = self._compared = 0
         self._left_out: Counter[str] = Counter()
-        self._no_labels: Counter[str] = Counter()  # field -> values that are no labels
         self._used: Counter[str] = Counter()  # role and field -> rows
         self._tool = ""
         self._seen_at: dict[str, str] = {}
@@ -191,8 +190,8 @@ class _Reader:
         if not known.answers:  # all of its samples so far are null
             del self.questions[question_id]
 
-    def note(self, what: str, times: int = 1) -> None:
-        self._left_out[what] += times
+    def note(self, what: str) -> None:
+        self._left_out[what] += 1
 
     def remarks(self) -> list[str]:
         """Read bare answers; return sentences on how the file was read, for the first line of a report and below it."""
@@ -210,12 +209,6 @@ class _Reader:
             found.append(
                 f"gold answers that are lists, objects or several lines (--gold) are left out: {len(self._no_golds)}"
             )
-        samples = sum(len(one.answers) for one in self.questions.values())
-        for name, number in self._no_labels.items():
-            if 2 * number > samples:  # so that the others, such as "C" among letters, are none either
-                self._graded.add(name)
-            else:
-                self.note(f"values of {name!r} that are no labels, which are left out", number)
         if self._graded:
             names = ", ".join(sorted(self._graded))
             fix = "(--gold, --reward, --threshold)"
@@ -461,7 +454,7 @@ class _Reader:
             return value
         if not isinstance(value, int | float) or value != value:
             if not self.given.reward:
-                self._no_labels[name] += 1
+                self._graded.add(name)  # "C" and "I" among other letters are no verdicts either
                 return None
             raise ValueError(
                 f"{where}: field {name!r} must be a number, true, false or null; got {short(value)}. Correct it, or "

@@ -56,11 +56,14 @@ def answer_mask(
         (N, T) bool, True on answer tokens, on the device of `completion_ids` (for sequences: on the CPU).
 
     Raises:
+        TypeError: the first argument is no tokenizer.
         ValueError: if the number of answers differs from that of the completions, or an answer is not in its
             completion's text at its span.
     """
     import torch
 
+    if not hasattr(tokenizer, "decode"):
+        raise TypeError(f"tokenizer must be a Hugging Face tokenizer; got {type(tokenizer).__name__}. It comes first")
     device = completion_ids.device if isinstance(completion_ids, torch.Tensor) else torch.device("cpu")
     rows = completion_ids.tolist() if isinstance(completion_ids, torch.Tensor) else completion_ids
     spans = answer_spans(tokenizer, rows, answers)

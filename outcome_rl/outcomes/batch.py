@@ -186,13 +186,14 @@ def _text(name: str, value: object) -> str:
 
 def _fix(name: str, value: object) -> str:
     """Return what to pass in place of a value that is no text; `str` of most values would pass, and mean nothing."""
-    if value is None and name == "golds":
-        return "Pass '' for a question without a gold answer, or golds=None if no question has one"
+    if value is None and name in ("golds", "responses"):
+        nothing = "question without a gold answer, or golds=None if no question has one"
+        return f"Pass '' for a {nothing if name == 'golds' else 'response without text'}"
     if isinstance(value, bytes):
         return "Use .decode()"
     if hasattr(value, "tolist"):
         return "Use .tolist()"
-    if isinstance(value, list | tuple | dict):
+    if isinstance(value, dict) or (isinstance(value, list | tuple) and not all(isinstance(x, Real) for x in value)):
         return "Pass the text, such as messages[-1]['content']"
     if name == "responses":
         return "Use str()" if isinstance(value, Integral) else "Tokens become text by tokenizer.batch_decode"

@@ -123,7 +123,9 @@ class OutcomeKind:
         Raises:
             TypeError, ValueError: as for `Batch`.
         """
-        batch = Batch.of(question_ids, responses, golds, rows=rows)
+        return self._report(self._classified(Batch.of(question_ids, responses, golds, rows=rows), progress, limit_s))
+
+    def _classified(self, batch: Batch, progress: Progress | None, limit_s: float | None) -> Outcomes:
         golds_N = golds_of(batch)
         outcomes, of_gold = self._outcomes(batch, golds_N, limit_s)
         pairs = list(zip(batch.question_ids, batch.responses, golds_N, strict=True))
@@ -135,14 +137,12 @@ class OutcomeKind:
                 correct[pair] = self._decide(outcome, of_gold.get(pair[::2]), pair[2], example)
         if progress is not None:
             progress(len(batch), len(batch))
-        return self._report(
-            Outcomes(
-                np.array([outcome.key for outcome in outcomes], np.int64),
-                np.array([correct[pair] for pair in pairs], np.bool_),
-                list(map(_shown, outcomes)),
-                sum(isinstance(outcome, Failure) for outcome in outcomes),
-                self._bad_golds(batch, of_gold),
-            )
+        return Outcomes(
+            np.array([outcome.key for outcome in outcomes], np.int64),
+            np.array([correct[pair] for pair in pairs], np.bool_),
+            list(map(_shown, outcomes)),
+            sum(isinstance(outcome, Failure) for outcome in outcomes),
+            self._bad_golds(batch, of_gold),
         )
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from outcome_rl.isolation.grader import MAX_LOGGED_CHARS, MathVerifyPool, Progress
-from outcome_rl.outcomes.batch import Batch, Row
+from outcome_rl.outcomes.batch import Batch
 from outcome_rl.outcomes.extraction.response import extract_answer, final_answer
 from outcome_rl.outcomes.grading import grade
 from outcome_rl.outcomes.keys import OUTCOME_RULE, Tag, canonical_text, outcome_key
@@ -35,7 +35,7 @@ _DOUBTS: dict[str, str] = {
 
 
 class OutcomeMatcher(OutcomeKind):
-    """Read final answers, and compare them with the gold answers.
+    """Read final answers, and compare them with the gold answers (`classify`).
 
     Args:
         workers: number of math-verify processes, by default one per CPU; they start at the first vote.
@@ -66,20 +66,6 @@ class OutcomeMatcher(OutcomeKind):
         self.tolerant = tolerant
         self.pool = MathVerifyPool(workers, timeout_s)
 
-    def classify(
-        self,
-        question_ids: Batch | Sequence[str],
-        responses: Sequence[str] | None = None,
-        golds: Sequence[str] | None = None,
-        rows: Sequence[Row] | None = None,
-        *,
-        progress: Progress | None = None,
-        limit_s: float | None = None,
-    ) -> Outcomes:
-        """Read the final answers of N responses, and decide which are correct, as `OutcomeKind.classify` does."""
-        batch = Batch.of(question_ids, responses, golds, rows=rows)
-        return self._classified(batch, once_each(extract_answer, batch.responses), progress, limit_s)
-
     def classify_answers(
         self,
         question_ids: Sequence[str],
@@ -91,16 +77,19 @@ class OutcomeMatcher(OutcomeKind):
         """Classify answers that were extracted before, like `classify`; None means no answer."""
         batch = Batch(question_ids, [answer or "" for answer in answers], golds)
         given = [None if answer is None else Outcome(answer) for answer in answers]
-        return self._classified(batch, given, progress, None)
+        return self._report(self._with_votes(batch, given, progress, None))
 
     def close(self) -> None:
         """Stop the math-verify processes; a later call starts new ones."""
         self.pool.close()
 
-    def _classified(self, batch: Batch, *arguments: Any) -> Outcomes:
+    def _classified(self, batch: Batch, progress: Progress | None, limit_s: float | None) -> Outcomes:
+        return self._with_votes(batch, once_each(extract_answer, batch.responses), progress, limit_s)
+
+    def _with_votes(self, batch: Batch, *arguments: Any) -> Outcomes:
         votes, seconds = self.pool.votes, self.pool.seconds
         found = self._classify_answers(batch, *arguments)
-        return self._report(found._replace(votes=self.pool.votes - votes, votes_s=self.pool.seconds - seconds))
+        return found._replace(votes=self.pool.votes - votes, votes_s=self.pool.seconds - seconds)
 
     def _classify_answers(
         self, batch: Batch, answers: list[Outcome | None], progress: Progress | None, limit_s: float | None

@@ -362,6 +362,8 @@ def test_settings_go_over_the_configuration() -> None:
         ({"responses": iter([1, 2, 3])}, "responses must be strings.*Use str"),
         ({"responses": [b"x"] * 3}, r"must be strings.*Use \.decode"),
         ({"responses": [[{"role": "assistant", "content": "x"}]] * 3}, r"must be strings.*messages\[-1\]\['content'\]"),
+        ({"responses": [[1, 2], [3], [4]]}, r"must be strings.*tokenizer\.batch_decode"),
+        ({"responses": ["1", None, "2"]}, "must be strings.*Pass '' for a response"),
         ({"golds": [None] * 3}, "golds must be strings.*golds=None if no question has one"),
         ({"gold": ["1"] * 3}, "there is no column 'gold'; did you mean 'golds'"),
         ({"correct": [1, 0, 0]}, "correct must be 3 booleans"),
@@ -438,7 +440,7 @@ def test_solved_questions_cannot_be_changed_from_outside() -> None:
 
 @pytest.mark.parametrize("config", [{"bonus": "batch"}, "batch"])
 def test_a_config_of_another_type_is_refused(config: Any) -> None:
-    with pytest.raises(TypeError, match="config must be an ExplorationConfig"):
+    with pytest.raises(TypeError, match=r"config,.* must be an ExplorationConfig"):
         Explorer(config)
 
 

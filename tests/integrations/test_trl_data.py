@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from datasets import IterableDataset
+from datasets import Dataset, IterableDataset
 from outcome_functions import Divisors
 from PIL import Image
 from trl_runs import GOLDS, Make, generate, is_right, length, questions
@@ -99,7 +99,10 @@ UNLABELLED: dict[str, Any] = {"reward_funcs": length, "exploration": Exploration
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"exploration": {"bonus": "ucb"}}, "config must be an ExplorationConfig"),
+        ({"exploration": {"bonus": "ucb"}}, r"exploration .* must be an ExplorationConfig; got dict\. Write"),
+        ({"columns": {"fused_loss": "no"}}, "fused_loss must be one of True, False; got 'no'"),
+        ({"data": Dataset.from_list([])}, "must have a column 'prompt' .*no row"),
+        ({"data": questions().rename_column("prompt", "question")}, "must have a column 'prompt' .*'question'"),
         ({"exploration": ExplorationConfig(outcome=lambda *_: 1), "save_strategy": "steps"}, "has no name"),
         ({"columns": {"id_key": "uid"}}, "id_key .*got 'uid'"),
         ({"data": questions(answer=None), **UNLABELLED}, "bonus='ucb_con' requires correctness labels"),
@@ -139,7 +142,7 @@ def test_by_default_ratios_of_sequences_train_without_a_mask(make: Make) -> None
 
 def test_a_gold_that_is_no_text_is_an_error_of_its_row(make: Make) -> None:
     data = questions(answer=["7", None, "7", "3", "9", "5"])
-    message = r"'answer' .*got NoneType"
+    message = r"'answer' .*got null\. Fill it in"
     with pytest.raises(ValueError, match=message):
         make(data=data, reward_funcs=length)
     stream = make(data=IterableDataset.from_generator(lambda: iter(data)), reward_funcs=length)  # read as it comes

@@ -171,3 +171,9 @@ def test_answers_that_are_not_in_the_completion_are_named(answers: list[Outcome]
     tokenizer = TOKENIZERS["word_level"]
     with pytest.raises(ValueError, match=message):
         answer_mask(tokenizer, [tokenizer.encode("12 + 30 = 42", add_special_tokens=False)], answers)
+
+
+def test_a_tokenizer_in_the_wrong_place_is_named() -> None:
+    tokenizer = TOKENIZERS["word_level"]
+    with pytest.raises(TypeError, match=r"tokenizer must be .*got list"):
+        answer_mask([[1]], tokenizer, [None])

@@ -267,7 +267,8 @@ def _check_names(loss: Callable[..., Any], options: Iterable[str]) -> None:
     for name in options:
         if name not in INPUTS and name not in SETTINGS:
             known = [*inspect.signature(loss).parameters, *INPUTS, *SETTINGS]
-            raise TypeError(f"{loss.__name__} takes no argument {name!r}{did_you_mean(name, known)}")
+            hint = did_you_mean(name, known) or f"; help({loss.__name__}) lists them"
+            raise TypeError(f"{loss.__name__} takes no argument {name!r}{hint}")
 
 
 def _output(

@@ -20,6 +20,7 @@ from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.retired import replacements
 from outcome_rl_kernels.settings import Setting, needing_user, nested, settings_of, with_values, yaml_text
 
+MAX_DEPTH = 50  # of a file of settings, whatever the stack has room for
 _METHOD = ("exploration.adv_estimator", "exploration.bonus")
 
 
@@ -111,6 +112,8 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
             raise yaml.YAMLError("write the value again in place of the alias")
+        if len(self.states) > MAX_DEPTH:  # one for each collection that is open
+            raise yaml.YAMLError(f"it is nested deeper than {MAX_DEPTH} levels")
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
@@ -129,7 +132,7 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
 def _parse_yaml(text: str | bytes, subject: str) -> Any:
     try:
         return yaml.load(text, _Loader)
-    except (yaml.YAMLError, RecursionError) as error:
+    except yaml.YAMLError as error:
         raise ValueError(f"{subject} not valid YAML: {' '.join(str(error).split())}") from error
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, cast
 
 from outcome_rl.causal_lm import without_end
-from outcome_rl.files.bounds import TEMPLATE_S, time_limit
+from outcome_rl.files.bounds import SETTINGS, TEMPLATE_S, time_limit, too_large
 from outcome_rl.grpo.config.schema import DataConfig
 from outcome_rl.grpo.types import Message, Problem, ProblemSet
 
@@ -52,6 +52,8 @@ def _encode(problems: Sequence[Problem], tokenizer: Any, config: DataConfig) -> 
     texts = [config.prompt_template.replace("{problem}", problem.problem) for problem in problems]
     given = config.apply_chat_template_kwargs
     uses_template = has_template and config.apply_chat_template
+    if uses_template and len(str(tokenizer.chat_template)) > SETTINGS:  # one step of the interpreter may take a minute
+        raise too_large("the tokenizer", "its chat template", SETTINGS, "Set data.apply_chat_template=false")
     if given and not uses_template:
         lacks = "data.apply_chat_template=false" if has_template else "the tokenizer has none"
         raise ValueError(f"data.apply_chat_template_kwargs needs a chat template, but {lacks}; leave it out")

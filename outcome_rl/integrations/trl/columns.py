@@ -33,7 +33,9 @@ class Columns(NamedTuple):
             trainer._set_signature_columns_if_needed()
             names = [name for name in names if name in trainer._signature_columns]
             left = " left by remove_unused_columns=True, which is False by default"
-        has = f"the training data has the columns {', '.join(map(repr, names))}{left}"
+        has = f"the training data has the columns {', '.join(map(repr, names)) or 'of no row'}{left}"
+        if "prompt" not in names:
+            raise ValueError(f"train_dataset must have a column 'prompt' of texts or messages; {has}. Rename it")
         for setting, name in (("id_key", id_key), ("answer_key", answer_key)):
             if name and name not in names:
                 raise ValueError(f"{setting} must name a column; got {name!r}, but {has}")
@@ -133,7 +135,7 @@ class Columns(NamedTuple):
 
 def column_names(data: Any) -> list[str]:
     """Return the columns of a data set; a stream may not know them."""
-    names: list[str] = data.column_names or [*next(iter(data))]
+    names: list[str] = data.column_names or [*next(iter(data), ())]
     return names
 
 

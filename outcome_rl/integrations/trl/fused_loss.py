@@ -23,6 +23,7 @@ from torch import Tensor
 
 from outcome_rl.sampler.seeds import derive_seed
 from outcome_rl_kernels import PolicyLossOutput, linear_policy_loss
+from outcome_rl_kernels.checks import check_choice
 from outcome_rl_kernels.loss.inputs import Rows, check_sampling
 from outcome_rl_kernels.loss.losses.sapo import sapo
 from outcome_rl_kernels.loss.losses.vespo import vespo
@@ -56,6 +57,7 @@ def check_fused_loss(trainer: "GRPOTrainer") -> None:
     Raises:
         ValueError: there are some; the message names all of them.
     """
+    check_choice("fused_loss", trainer.fused_loss, (True, False))
     check_sampling(trainer.sample_below, 0, None)
     if not trainer.fused_loss:
         if trainer.sample_below > 0:

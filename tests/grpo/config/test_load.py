@@ -135,7 +135,12 @@ def test_settings_that_exclude_each_other_are_refused() -> None:
 
 NO_YAML = [
     *("a: [1", "rollout: {n: 2}\nrollout: {n: 3}\n", "\udcff", "\0", "model: &m {path: *m}"),
-    *("model: !!python/object/apply:os.getcwd []", "[" * 400 + "]" * 400),
+    *(
+        "model: !!python/object/apply:os.getcwd []",
+        "[" * 60 + "]" * 60,
+        "[" * 9999,
+        "".join(f"{i * ' '}a:\n" for i in range(60)),
+    ),
 ]
 
 

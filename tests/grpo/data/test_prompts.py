@@ -121,6 +121,7 @@ def test_conversations_go_through_the_chat_template() -> None:
         (SHOW_ROLES, False, r"'chat' is a list of messages, .* data\.apply_chat_template=false\. Use"),
         ("{{ raise_exception('no system role') }}", True, r"refuses the prompt of 'chat': no system role\. Change"),
         ("{{ 1 + '1' }}", True, r"refuses the prompt of 'chat': unsupported operand"),
+        ("{{ 1 }}" * 2**18, True, r"chat template is larger than 1 MiB.*data\.apply_chat_template=false"),
     ],
 )
 def test_conversations_that_cannot_be_rendered_are_refused(

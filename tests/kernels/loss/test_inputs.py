@@ -139,7 +139,7 @@ def test_settings_are_checked(field: str, value: object, message: str) -> None:
 def test_an_unknown_argument_is_named_with_the_nearest(name: str, nearest: str) -> None:
     row = torch.zeros(1, 2, 3)
     given: dict[str, Any] = {"labels": torch.zeros(1, 2).long(), "advantages": row[:, 0, 0], "mask": row[..., 0].bool()}
-    hint = f"; did you mean '{nearest}'" if nearest else "$"
+    hint = f"; did you mean '{nearest}'" if nearest else r"; help\(linear_policy_loss\)"
     with pytest.raises(TypeError, match=f"^linear_policy_loss takes no argument '{name}'{hint}"):
         linear_policy_loss(row, torch.zeros(4, 3), **given, **{name: 1})
     with pytest.raises(TypeError, match=f"^policy_loss takes no argument '{name}"):
