@@ -1,6 +1,5 @@
-"""Values and gradients on a GPU against float64; graphs, synchronisation, determinism, compile."""
+"""Values and gradients on a GPU against float64, at vocabularies and lengths that no test has."""
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -8,9 +7,10 @@ import torch
 from torch import Tensor
 
 from bench.cases import Spec, make_case
-from bench.gpu_parts.report import DEVICE, DRY, GOAL, VOCABULARIES, Figures, Report, require
+from bench.gpu_parts.report import DEVICE, DRY, VOCABULARIES, Figures, Report, require
 from bench.gpu_parts.supports import even_support, uneven_support
-from outcome_rl_kernels import OutcomeCounts, group_advantages, linear_logprobs, linear_policy_loss, policy_loss
+from outcome_rl_kernels import linear_divergence, linear_logprobs, linear_policy_loss, policy_loss
+from outcome_rl_kernels.loss.rows.divergence import KINDS
 
 SETTINGS: dict[str, Figures] = {
     "on-policy": {},
@@ -76,12 +76,21 @@ def from_logits(arguments: Figures, **options: Any) -> list[Tensor]:
 
 
 def log_probabilities(arguments: Figures, **options: Any) -> list[Tensor]:
-    names = ("hidden", "weight", "labels", "mask", "support")
+    names = ("hidden", "weight", "labels", "ids", "mask", "support")
     given = {name: arguments[name] for name in names if name in arguments}
     logps, entropies = linear_logprobs(**given, return_entropy=True, **options)
     assert entropies is not None
-    (2 * logps + entropies).sum().backward()  # type: ignore[no-untyped-call]
+    (2 * logps.sum() + entropies.sum()).backward()  # type: ignore[no-untyped-call]
     return [logps.detach(), entropies.detach(), arguments["hidden"].grad, arguments["weight"].grad]
+
+
+def divergence(arguments: Figures, **options: Any) -> list[Tensor]:
+    """Take the same head with other hidden states for the teacher."""
+    hidden, weight, mask, bounds = (arguments[name] for name in ("hidden", "weight", "mask", "cu_seqlens"))
+    other = hidden.detach().flip(0), weight.detach()
+    output = linear_divergence(hidden, weight, *other, mask, cu_seqlens=bounds, **options)
+    output.loss.backward()  # type: ignore[no-untyped-call]
+    return [output.loss.detach(), output.divergences, hidden.grad, weight.grad]
 
 
 def largest_error(call: Callable[..., list[Tensor]], arguments: Figures, dtype: torch.dtype, **options: Any) -> float:
@@ -141,16 +150,26 @@ def losses_match(report: Report, dtype: torch.dtype) -> Figures:
 
 
 def losses_of_the_goal(report: Report) -> Figures:
-    """Compare with float64 at the goal's vocabulary, with so many rows that every program takes several."""
+    """Compare with float64 at the goal's vocabulary, with so many rows that every program takes several, and repeat."""
     found: Figures = {}
+
+    def check(name: str, call: Callable[..., list[Tensor]], given: Figures, dtype: torch.dtype, **options: Any) -> None:
+        error = largest_error(call, given, dtype, **options)
+        first, again = (call(in_dtype(given, dtype), impl="triton", **options) for _ in range(2))
+        require(all(map(torch.equal, first, again)), f"two calls differ: {name}")
+        found[f"{str(dtype).removeprefix('torch.')}, {name}"] = f"{error:.1e}"
+        report.keep(found)
+
     for dtype in (torch.float32,) if DRY else (torch.float32, torch.bfloat16):
         for name in list(SETTINGS)[:: 3 if DRY else 2]:
             given = arguments_of(VOCABULARIES[-1], dtype, name, "packed", tokens=8 if DRY else 1024)
             rows = int(given["mask"].sum())
             require(DRY or rows >= 512, f"{rows} rows are too few")
-            error = largest_error(linear, given, dtype, rows="all")
-            found[f"{str(dtype).removeprefix('torch.')}, {name}, {rows} rows"] = f"{error:.1e}"
-            report.keep(found)
+            check(f"{name}, {rows} rows", linear, given, dtype, rows="all")
+        for kind in KINDS:
+            check(kind, divergence, given, dtype, kind=kind)
+        ids = torch.stack([(given["labels"] + 7 * k) % VOCABULARIES[-1] for k in range(2 if DRY else 64)], dim=-1)
+        check("given ids", log_probabilities, given | {"ids": ids, "labels": None}, dtype)
     return found
 
 
@@ -167,74 +186,3 @@ def supports(report: Report) -> Figures:
             found[f"{str(dtype).removeprefix('torch.')}, kept: {name}"] = f"{max(errors):.1e}"
             report.keep(found)
     return found
-
-
-def goal_arguments(rows: int, vocabulary: int) -> Figures:
-    """Return arguments of the default loss: half the sequences right, in the dtype of the goal."""
-    generator = torch.Generator(DEVICE).manual_seed(0)
-    hidden = torch.randn(4, rows // 4, 64, generator=generator, device=DEVICE)
-    return {
-        "hidden": hidden.to(GOAL.dtype).requires_grad_(),
-        "weight": (torch.randn(vocabulary, 64, generator=generator, device=DEVICE) / 8).to(GOAL.dtype).requires_grad_(),
-        "labels": torch.randint(vocabulary, hidden.shape[:2], generator=generator, device=DEVICE),
-        "advantages": torch.tensor([1.2, -0.7, 1.2, -0.7], device=DEVICE),
-        "mask": torch.ones(hidden.shape[:2], dtype=torch.bool, device=DEVICE),
-        "rows": "all",
-        "impl": "triton",
-        "workspace_bytes": rows // 2 * vocabulary * GOAL.dtype.itemsize,
-    }
-
-
-def default_gradients(given: Figures) -> list[Tensor]:
-    given["hidden"].grad = given["weight"].grad = None
-    loss = linear_policy_loss(**given).loss
-    loss.backward()  # type: ignore[no-untyped-call]
-    return [loss.detach(), given["hidden"].grad, given["weight"].grad]
-
-
-def no_synchronisation_and_equal_bits(report: Report) -> str:
-    """Repeat a step bit for bit; on a GPU without a synchronisation, and again by replays of a CUDA graph."""
-    given = goal_arguments(4 if DRY else 2048, VOCABULARIES[-1])
-    first = default_gradients(given)
-    again = default_gradients(given)
-    require(all(map(torch.equal, first, again)), "two calls differ")
-    counts = OutcomeCounts(capacity=2**12, device=DEVICE, impl="triton")
-    rewards, keys = torch.ones(4, 8, device=DEVICE), torch.arange(32, device=DEVICE).view(4, 8)
-    if DRY:
-        return "synchronisation and graphs: on a GPU only"
-
-    def step() -> list[Tensor]:
-        return [*default_gradients(given), group_advantages(rewards, keys[:, 0], keys, counts, bonus="ucb_con").bonuses]
-
-    step()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        step()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        captured = step()
-    for tensor in captured:
-        tensor.fill_(math.nan)
-    graph.replay()
-    require(all(map(torch.equal, captured[:3], first)), "a replay differs from a call")
-    require(int(counts.lookup(keys[:, 0], keys).amin()) == 3, "a replay was not counted")
-    return "no synchronisation; replays have the same bits"
-
-
-def compile_and_autocast(report: Report) -> str:
-    """Compile the loss as one graph, and call it under autocast."""
-    given = goal_arguments(4 if DRY else 64, VOCABULARIES[0])
-    expected = default_gradients(given)
-    if not DRY:
-        others = {name: value for name, value in given.items() if name not in ("hidden", "weight")}
-        compiled = torch.compile(lambda h, w: linear_policy_loss(h, w, **others).loss, fullgraph=True)
-        given["hidden"].grad = given["weight"].grad = None
-        compiled(given["hidden"], given["weight"]).backward()  # type: ignore[no-untyped-call]
-        torch.testing.assert_close(given["weight"].grad, expected[2], atol=1e-4, rtol=1e-2)
-    wide = given | {name: given[name].detach().float().requires_grad_() for name in ("hidden", "weight")}
-    with torch.autocast(DEVICE.type, dtype=torch.bfloat16):
-        loss, *_, weight_grad = default_gradients(wide | {"workspace_bytes": None})
-    require(weight_grad.dtype == torch.float32 and bool(loss.isfinite()), "autocast must give gradients in float32")
-    return "autocast" if DRY else "one graph, and autocast"

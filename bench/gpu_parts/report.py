@@ -20,7 +20,7 @@ DEVICE = torch.device("cpu") if DRY else torch.device("cuda", torch.cuda.current
 VOCABULARIES = (272,) if DRY else (1000, 4096, 50257, 128256)
 MODELS.update({f"V = {V}": (64, V) for V in VOCABULARIES})
 # 16,384 tokens with the head of Llama-3.1-8B.
-GOAL = Spec(model="V = 272", dtype=torch.float32, sequences=2, length=1)
+GOAL = Spec(model="V = 272", dtype=torch.bfloat16, sequences=2, length=1)
 if not DRY:
     GOAL = gpu_plans()[0].spec
 Figures = dict[str, Any]

@@ -19,7 +19,7 @@ def kernel_tests(report: Report) -> str:
     if DRY:
         command.append("--collect-only")
     elif find_spec("xdist") is not None:
-        command += ["-n", "8"]  # most of their time is compilation
+        command += ["-n", "12"]  # most of their time is compilation
     lines = []
     with subprocess.Popen(command, cwd=ROOT, env=os.environ, stdout=subprocess.PIPE, text=True) as tests:
         assert tests.stdout is not None
