@@ -15,6 +15,7 @@
 #include <cmath>
 #include <cstring>
 #include <type_traits>
+#include <vector>
 
 #include "exponential.h"
 #include "exports.h"
@@ -52,93 +53,76 @@ struct Scale {
     float log_p(float logit) const { return (logit - anchor) * inverse_temperature - rest; }
 };
 
-// log of the smaller of p and q over the larger, at least -87; that where both models forbid a token.
-inline float low_ratio(float log_p, float log_q) {
-    const float x = -std::fabs(log_p - log_q);
-    return x > -87.0f ? x : -87.0f;
-}
-
-// Of a token: its part of the divergence, and of X.
+// Of a token: its part of the divergence, and of X; p, and p times its slope, so that the gradient is slope - X p; and
+// log((p + q) / 2), to 6e-4.
 struct Terms {
-    float value, inner;
+    float value, inner, slope, p, mass;
 };
 
 template <int kKind>
 inline Terms terms_of(float log_p, float log_q, float b) {
     const bool up = log_p > log_q;
-    const float low = low_ratio(log_p, log_q), large = exp_nonpositive(up ? log_p : log_q);
+    const float high = up ? log_p : log_q, gap = -std::fabs(log_p - log_q);
+    const float low = gap > -87.0f ? gap : -87.0f;  // that where both models forbid a token, too
     const Exponential ratio = exponential(low);
-    const float e = ratio.less_one(), small = large * ratio.value(), excess = up ? -large * e : large * e;
+    const float e = ratio.less_one(), large = probability(high), product = large * ratio.value();
+    const float small = product < 2e-38f ? 0.0f : product;  // 0 wherever the gap is bounded
+    const float p = up ? large : small, q = up ? small : large, excess = up ? -large * e : large * e;  // p - q
+    const float mass = high + e * (0.5089f + e * (-0.0782f + e * 0.1056f));
     if constexpr (kKind == 0) {
-        const float slope = log_p < -87.0f ? 0.0f : (up ? large : small) * (log_p - log_q);
-        return {slope - excess, slope - excess};
+        const float slope = p == 0 ? 0.0f : p * (log_p - log_q);
+        return {slope - excess, slope - excess, slope, p, mass};
     } else if constexpr (kKind == 1) {
-        return {excess - (log_q < -87.0f ? 0.0f : (up ? small : large) * (log_p - log_q)), 0.0f};
+        return {excess - (q == 0 ? 0.0f : q * (log_p - log_q)), 0.0f, excess, 0.0f, mass};
     } else {
         const float share = up ? b : 1 - b, mixed = log1p_nonpositive(share * e);  // log(m / larger)
-        const float of_p = up ? -large * mixed : small * (low - mixed);
-        return {share * small * low - large * (1.0f + share * e) * mixed, of_p - b * excess};
+        const float of_large = -large * mixed, of_small = small * (low - mixed), slope = up ? of_large : of_small;
+        return {of_large + share * (of_small - of_large), slope - b * excess, slope, p, mass};
     }
 }
 
-// Of a token: its gradient, from X; where a KL is infinite, that of tokens without probability is 0.
+// Adds to the two sums, and writes the slopes and p of a block, and the masses less kSlack over the teacher's logits.
 template <int kKind>
-inline float gradient_of(float log_p, float log_q, float b, float inner) {
-    const float p = probability(log_p), low = low_ratio(log_p, log_q), e = exponential(low).less_one();
-    const bool up = log_p > log_q;
-    if constexpr (kKind == 0) return p == 0 ? 0.0f : p * (log_p - log_q - inner);
-    if constexpr (kKind == 1) return (up ? -e : e) * exp_nonpositive(up ? log_p : log_q);
-    return p * ((up ? 0.0f : low) - log1p_nonpositive((up ? b : 1 - b) * e) - inner);
-}
-
-template <int kKind>
-FOR_EACH_MACHINE void block_sums(
-    const float* student, const float* teacher, int64_t n, Scale s, Scale t, float b, double* value, double* inner) {
+FOR_EACH_MACHINE void block_terms(
+    const float* student, float* teacher, int64_t n, Scale s, Scale t, float b, double* sums, float* slopes, float* ps) {
     float values = 0, inners = 0;
 #pragma omp simd reduction(+ : values, inners)
     for (int64_t v = 0; v < n; ++v) {
         const Terms of = terms_of<kKind>(s.log_p(student[v]), t.log_p(teacher[v]), b);
         values += of.value;
         inners += of.inner;
+        slopes[v] = of.slope;
+        ps[v] = of.p;
+        teacher[v] = of.mass - kSlack;
     }
-    *value += values;
-    *inner += inners;
+    sums[0] += values;
+    sums[1] += inners;
 }
 
-template <int kKind>
+// Where a KL is infinite, the gradient of tokens without probability is 0.
 FOR_EACH_MACHINE void block_gradients(
-    const float* student, const float* teacher, int64_t n, Scale s, Scale t, float b, float factor, float inner,
-    float* to) {
+    const float* slopes, const float* ps, int64_t n, float factor, float inner, float* to) {
 #pragma omp simd
     for (int64_t v = 0; v < n; ++v) {
-        to[v] = normal(factor * gradient_of<kKind>(s.log_p(student[v]), t.log_p(teacher[v]), b, inner));
-    }
-}
-
-// Writes log((p + q) / 2) - kSlack over the teacher's logits.
-FOR_EACH_MACHINE void block_masses(const float* student, float* teacher, int64_t n, Scale s, Scale t) {
-#pragma omp simd
-    for (int64_t v = 0; v < n; ++v) {
-        const float log_p = s.log_p(student[v]), log_q = t.log_p(teacher[v]);
-        const float e = exponential(low_ratio(log_p, log_q)).less_one();
-        teacher[v] = (log_p > log_q ? log_p : log_q) + log1p_nonpositive(0.5f * e) - kSlack;
+        to[v] = normal(factor * (slopes[v] - (ps[v] == 0 ? 0.0f : ps[v] * inner)));
     }
 }
 
 }  // namespace
 
-// Writes (2, rows) divergences and X, or where `gradients` is given, `factor` (rows) times the gradients of rows, for which
-// it reads them; with `masses` also log masses over the teacher's logits. `scales` (4, rows): anchor and rest of the
-// student, then of the teacher.
+// Writes (2, rows) divergences and X to `sums`, unless `has_sums` says that they are there; then, if `gradients` is given,
+// `factor` (rows) times the gradients of rows, and with `masses` also log masses over the teacher's logits. `scales`
+// (4, rows): anchor and rest of the student, then of the teacher.
 OUTCOME_RL_EXPORT void divergence_rows(
     int32_t kind, const void* student, void* teacher, const uint8_t* active, int64_t rows, int64_t vocabulary,
     float inverse_temperature, float teacher_inverse_temperature, const float* scales, int32_t divergence, float b,
-    double* sums, const double* factor, void* gradients, int32_t masses, int32_t threads) noexcept {
+    int32_t has_sums, double* sums, const double* factor, void* gradients, int32_t masses, int32_t threads) noexcept {
     by_kind(kind, student, gradients, [=](auto* in, auto* out) {
         using Logit = std::remove_const_t<std::remove_pointer_t<decltype(in)>>;
         using Gradient = std::remove_pointer_t<decltype(out)>;
         const auto pass = [=](auto of_kind, int64_t begin, int64_t end) {
-            constexpr int kKind = decltype(of_kind)::value;
+            std::vector<float> kept(2 * (out == nullptr ? kBlock : vocabulary));  // slopes and p, for the gradients
+            float *slopes = kept.data(), *ps = slopes + kept.size() / 2, students[kBlock], teachers[kBlock];
             for (int64_t r = begin; r < end; ++r) {
                 const Logit* row = in + r * vocabulary;
                 Logit* other = static_cast<Logit*>(teacher) + r * vocabulary;
@@ -146,22 +130,24 @@ OUTCOME_RL_EXPORT void divergence_rows(
                 const Scale t{scales[2 * rows + r], scales[3 * rows + r], teacher_inverse_temperature};
                 const float nan = 0 * (s.anchor + s.rest + t.anchor + t.rest);  // 0 where both rows are of numbers
                 const bool is_counted = is_active(active, r);
-                if (out == nullptr) sums[r] = sums[rows + r] = is_counted ? nan : 0;
-                if (out != nullptr && !is_counted) std::fill_n(out + r * vocabulary, vocabulary, Gradient{});
-                float students[kBlock], teachers[kBlock], grads[kBlock];
+                double found[] = {nan, nan};
                 for (int64_t start = 0; is_counted && start < vocabulary; start += kBlock) {
-                    const int64_t n = std::min(kBlock, vocabulary - start);
+                    const int64_t n = std::min(kBlock, vocabulary - start), at = out == nullptr ? 0 : start;
                     widen(row + start, n, students);
                     widen(other + start, n, teachers);
-                    if (out == nullptr) {
-                        block_sums<kKind>(students, teachers, n, s, t, b, sums + r, sums + rows + r);
-                        continue;
-                    }
-                    block_gradients<kKind>(students, teachers, n, s, t, b, factor[r] + nan, sums[rows + r], grads);
-                    narrow(grads, n, out + r * vocabulary + start);
-                    if (masses == 0) continue;
-                    block_masses(students, teachers, n, s, t);
-                    narrow(teachers, n, other + start);
+                    block_terms<decltype(of_kind)::value>(students, teachers, n, s, t, b, found, slopes + at, ps + at);
+                    if (masses != 0) narrow(teachers, n, other + start);
+                }
+                if (has_sums == 0) {
+                    sums[r] = is_counted ? found[0] : 0;
+                    sums[rows + r] = is_counted ? found[1] : 0;
+                }
+                if (out == nullptr) continue;
+                if (!is_counted) std::fill_n(out + r * vocabulary, vocabulary, Gradient{});
+                for (int64_t start = 0; is_counted && start < vocabulary; start += kBlock) {
+                    const int64_t n = std::min(kBlock, vocabulary - start);
+                    block_gradients(slopes + start, ps + start, n, factor[r] + nan, sums[rows + r], students);
+                    narrow(students, n, out + r * vocabulary + start);
                 }
             }
         };

@@ -50,7 +50,7 @@ _FUNCTIONS = {
     "row_gradients": (None, *_LOGIT_ROWS, *[_POINTER] * 4, _INT32),
     "divergence_rows": (
         *(None, _INT32, *[_POINTER] * 3, _INT64, _INT64, _FLOAT, _FLOAT, _POINTER, _INT32, _FLOAT),
-        *(*[_POINTER] * 3, _INT32, _INT32),
+        *(_INT32, *[_POINTER] * 3, _INT32, _INT32),
     ),
     "transpose_columns": (None, _POINTER, *[_INT64] * 4, _POINTER, _INT32),
     "sample_gradients": (

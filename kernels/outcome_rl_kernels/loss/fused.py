@@ -38,7 +38,7 @@ from outcome_rl_kernels.loss.chunked_head import HeadGradients, LogitChunks, emp
 from outcome_rl_kernels.loss.inputs import check_labels
 from outcome_rl_kernels.loss.operands import SCHEMA, batch_of, flat, operator_types, recorded, schema_of
 from outcome_rl_kernels.loss.rows.api import RowKernels
-from outcome_rl_kernels.loss.rows.divergence import DivergenceRows
+from outcome_rl_kernels.loss.rows.divergence import DivergenceRows, by_mass
 from outcome_rl_kernels.loss.sampled.api import SampledGradients, Sampling
 from outcome_rl_kernels.loss.types import (
     Head,
@@ -240,8 +240,9 @@ def _over_chunks(
 ) -> tuple[Tensor, HeadGradients | SampledGradients]:
     """Return losses times weights, logps and entropies, (3, R), and the gradients; the logits end with the call."""
     kernels, settings = kernels_of(options.impl, shard), batch.inputs.settings
+    divergences = None
     if teacher.head is not None:
-        kernels = DivergenceRows(kernels, options.impl, teacher, shard.group, masses=options.sample_below > 0)
+        divergences = DivergenceRows(kernels, options.impl, teacher, shard.group, masses=options.sample_below > 0)
     chunks = LogitChunks(
         head,
         options.workspace_bytes,
@@ -268,29 +269,29 @@ def _over_chunks(
     parts = [head.hidden.new_zeros(3, 0, dtype=torch.float32)] if len(chunks) == 0 else []
     for rows, logits_CV in chunks:
         chunk = batch if len(chunks) == 1 else select(batch, rows)
-        terms = None if whole is None else select(whole, rows)
         logits = _rows(logits_CV, labelled, rows)._replace(teacher_RV=chunks.teacher_logits(rows))
         room_CV = chunks.gradients_of(logits_CV) if any(wants) else None
-        is_written = False
+        terms = None
+        if divergences is not None:
+            columns_3C = divergences.loss_rows(logits, chunk, room_CV)
+        elif whole is None and not isinstance(gradients, SampledGradients):
+            columns_3C = _loss_of_rows(logits, chunk, kernels, room_CV)
+        else:
+            terms = (
+                _terms(kernels.row_statistics(logits), chunk, wants_grad=True) if whole is None else select(whole, rows)
+            )
+            columns_3C = terms.columns_3R
+        parts.append(columns_3C)
+        if room_CV is None:
+            continue
         if isinstance(gradients, SampledGradients):
-            assert room_CV is not None
-            terms = terms or _terms(kernels.row_statistics(logits), chunk, wants_grad=True)
-            of, written_CV = _row_gradients(terms, kernels, logits), None
-            if is_written := logits.teacher_RV is not None:
-                _write_gradients(logits, kernels, terms, room_CV)
-                of, written_CV = of._replace(logp_grads_R=-of.logp_grads_R.bool().to(of.logps_R.dtype)), room_CV
-            if gradients.add_rows(rows, logits, of, written_CV):
-                parts.append(terms.columns_3R)
+            of = by_mass(columns_3C) if terms is None else _row_gradients(terms, kernels, logits)
+            if gradients.add_rows(rows, logits, of, room_CV if terms is None else None):
                 continue
             gradients = HeadGradients(head, wants, len(chunks))
-        if terms is None:
-            parts.append(_loss_of_rows(logits, chunk, kernels, room_CV))
-        else:
-            parts.append(terms.columns_3R)
-            if room_CV is not None and not is_written:
-                _write_gradients(logits, kernels, terms, room_CV)
-        if room_CV is not None:
-            gradients.add(rows, chunks.before_cap_(room_CV, logits_CV))
+        if terms is not None:
+            _write_gradients(logits, kernels, terms, room_CV)
+        gradients.add(rows, chunks.before_cap_(room_CV, logits_CV))
     return torch.cat(parts, dim=1) if len(parts) > 1 else parts[0], gradients
 
 

@@ -62,7 +62,7 @@ def divergence_rows(
     *,
     masses: bool = False,
 ) -> Tensor:
-    """Return the divergence of each row and X, (2, R), or write the gradients of the divergences times factors.
+    """Return the divergence of each row and X, (2, R); write the gradients of the divergences times factors, if given.
 
     csrc/divergence.cpp has the formulas.
 
@@ -70,17 +70,18 @@ def divergence_rows(
         scales_4R: float32: log p of a student's logit is `(logit - anchor) / temperature - rest`; both, then those of
             the teacher.
         kind, mixture: the place of the divergence in `divergence.KINDS`, and b.
-        sums_2R: what this function returned, for the gradients.
+        sums_2R: the result, where it is known, over all shards of a vocabulary.
         grad_RV: contiguous and aligned, as rooms of `LogitChunks` are.
         masses: write log((p + q) / 2) - 0.04 over the teacher's logits.
     """
     logits_kind, logits_RV, _, active_R, *shape, inverse_temperature = _arguments(rows, grad_RV)
+    has_sums = sums_2R is not None
     if sums_2R is None:
         sums_2R = torch.empty(2, len(logits_RV), dtype=torch.float64, device="cpu")
     call_native(
         "divergence_rows",
         *(logits_kind, logits_RV, rows.teacher_RV, active_R, *shape),
-        *(inverse_temperature, 1 / teacher_temperature, scales_4R, kind, mixture, sums_2R),
+        *(inverse_temperature, 1 / teacher_temperature, scales_4R, kind, mixture, int(has_sums), sums_2R),
         *(None if factors_R is None else factors_R.double(), grad_RV, int(masses), torch.get_num_threads()),
     )
     return sums_2R

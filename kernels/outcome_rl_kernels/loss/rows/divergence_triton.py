@@ -137,23 +137,26 @@ def divergence_rows(
     masses: bool = False,
 ) -> Tensor:
     """As `cpu.divergence_rows`, for float32, bfloat16 or float16 logits with contiguous rows; in float32."""
+    teacher_RV: Any = rows.teacher_RV
+    launches: list[Tensor | None] = [] if grad_RV is None else [grad_RV]
     if sums_2R is None:
         sums_2R = torch.zeros(2, len(rows.logits_RV), dtype=torch.float32, device=rows.logits_RV.device)
-    teacher_RV: Any = rows.teacher_RV
-    rows_triton.launch_rows(
-        _divergence_kernel,
-        rows,
-        loaded=_LOADED,
-        teacher_ptr=teacher_RV,
-        grad_ptr=grad_RV,
-        scales_ptr=scales_4R,
-        sums_ptr=sums_2R.float(),
-        factors_ptr=factors_R,
-        stride_teacher=teacher_RV.stride(0),
-        stride_grad=0 if grad_RV is None else grad_RV.stride(0),
-        teacher_inverse_temperature=1.0 / teacher_temperature,
-        b=float(mixture),
-        KIND=kind,
-        MASSES=masses,
-    )
+        launches.insert(0, None)  # the sums come first
+    for to_RV in launches:
+        rows_triton.launch_rows(
+            _divergence_kernel,
+            rows,
+            loaded=_LOADED,
+            teacher_ptr=teacher_RV,
+            grad_ptr=to_RV,
+            scales_ptr=scales_4R,
+            sums_ptr=sums_2R.float(),
+            factors_ptr=factors_R,
+            stride_teacher=teacher_RV.stride(0),
+            stride_grad=0 if to_RV is None else to_RV.stride(0),
+            teacher_inverse_temperature=1.0 / teacher_temperature,
+            b=float(mixture),
+            KIND=kind,
+            MASSES=masses and to_RV is not None,
+        )
     return sums_2R
