@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from outcome_rl_kernels.backends import call_native, native_obstacle
+from outcome_rl_kernels.cpu_memory import in_large_pages
 from outcome_rl_kernels.dtypes import bfloat16_products
 from outcome_rl_kernels.loss.types import Head, Teacher, Wants
 
@@ -146,7 +147,7 @@ class HeadGradients:
         if wants.weight:
             new = weight.new_empty if num_chunks else weight.new_zeros  # without a chunk nothing is ever written to it
             dtype = weight.dtype if num_chunks <= _OWN_DTYPE_CHUNKS else torch.float32
-            self._weight_grad = new(weight.shape, dtype=dtype)
+            self._weight_grad = in_large_pages(new(weight.shape, dtype=dtype))
         self._bias_grad = None if bias is None or not wants.bias else torch.zeros_like(bias, dtype=torch.float32)
 
     def add(self, rows: slice, grad_CV: Tensor) -> None:
@@ -212,7 +213,7 @@ def _bytes(size: int, device: torch.device) -> Tensor:
     memory = KEPT_ROOM.pop("cpu", None)  # one step, so that no other thread gets the same
     if memory is None or len(memory) < size:
         memory = None  # frees it before more is taken
-        memory = torch.empty(max(size, 1), dtype=torch.uint8, device="cpu")
+        memory = in_large_pages(torch.empty(max(size, 1), dtype=torch.uint8, device="cpu"))
     lease = memory.numpy()  # the result holds this array as long as a tensor uses the memory
     weakref.finalize(lease, _keep, memory)
     return torch.frombuffer(lease, dtype=torch.uint8)[:size]
