@@ -5,7 +5,7 @@ correctness  losses, log-probabilities and supports against float64, and again b
 tests        the kernels' tests for a GPU
 speed        what the losses are made of: launches, row passes and products; the loss over supports; given ids
 counts       exact counts under contention; the time of counting by load, of a step's advantages and of growth
-variants     the loss with other chunks, sums, grids and row kernels: which choices of the code pay
+variants     the loss with other chunks, sums, grids and row kernels, sampling by other programs: which choices pay
 trainer      ten training steps with their synchronisations, and a resumed run; updates packed and padded
 all          one after another
 
@@ -64,7 +64,7 @@ PARTS = {
         "time_of_a_step": 120,
         "time_of_counting": 170,
     },
-    "variants": {"variants": 400},
+    "variants": {"sampling": 90, "variants": 400},
     "trainer": {"training_steps": 150, "packing": 200},
 }
 

@@ -2,19 +2,25 @@
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from unittest.mock import patch
 
+import torch
 from torch import Tensor
 
 from bench.accuracy import gradients, truth_of
-from bench.baselines import ours, said
+from bench.baselines import SAMPLE_BELOW, ours, said
 from bench.cases import make_case
 from bench.gpu_parts.report import DEVICE, DRY, GOAL, Figures, Report, release, require
+from bench.loss_plans import NATS
 from outcome_rl.bench.measure import interleaved_times, peak_mib
 from outcome_rl_kernels.loss import chunked_head, fused
 from outcome_rl_kernels.loss.rows import triton as row_kernels_triton
+from outcome_rl_kernels.loss.sampled import triton as sampled_triton
+from outcome_rl_kernels.loss.support import triton as support_triton
+from outcome_rl_kernels.loss.types import LogitRows, RowGradients
 
 
 def programs_without_rows_to_follow(launch: Callable[..., None], kernel: Any, rows: Any, **arguments: Any) -> None:
@@ -65,3 +71,44 @@ def variants(report: Report) -> Figures:
     failed = [name for name in found if name not in calls]
     require(not failed, f"failed: {', '.join(failed)}")
     return found
+
+
+# Threads of a row, the tokens that they take at a time, and registers of a thread: compiled for sm_90, the first takes
+# 88 registers, so that one program fits a multiprocessor; the others fill it.
+SHAPES = ((512, 4096, None), (512, 2048, 64), (1024, 4096, 64), (256, 1024, 64), (256, 2048, None))
+
+
+def sampling(report: Report) -> Figures:
+    """Time the choice of the entries of 8,192 rows by programs of other shapes."""
+    found: Figures = {}
+    for nats in NATS[::2]:
+        case = make_case(replace(GOAL, nats=nats, beta=0.0), DEVICE)
+        hidden, labels_R = case.hidden[:8192], case.batch.labels_N[:8192]
+        rows = LogitRows(hidden @ case.weight.t(), labels_R, 1.0)
+        statistics, ones_R = row_kernels_triton.row_statistics(rows), torch.ones(len(hidden), device=DEVICE)
+        log_sums_R = row_kernels_triton.log_sums(statistics, 1.0)
+        of = RowGradients(log_sums_R, statistics.logps_R, statistics.entropies_R, ones_R, None)
+        room = sampled_triton.room(len(case.weight), case.weight.dtype)
+        given = rows, of, torch.arange(len(hidden), device=DEVICE), SAMPLE_BELOW, 0, room
+        calls = {f"{nats:g} nats, {shape}": partial(entries_by, shape, *given) for shape in SHAPES}
+        counts_R = entries_by(SHAPES[0], *given).counts_R.float()
+        found[f"{nats:g} nats, entries a row"] = {
+            "mean": float(counts_R.mean()),
+            "full": float((counts_R == room).float().mean()),
+        }
+        rounds = {"warmups": 0 if DRY else 3, "rounds": 1 if DRY else 20, "seconds": 10}
+        found |= interleaved_times(calls, DEVICE, floor=next(iter(calls)), **rounds)
+        report.keep(found)
+    return found
+
+
+def entries_by(shape: tuple[int, int, int | None], *given: Any) -> sampled_triton.TritonEntries:
+    """Sample entries by programs of so many threads, tokens at a time and registers."""
+    threads, block, registers = shape
+    bound: Figures = {} if registers is None or torch.version.hip else {"maxnreg": registers}
+    with (
+        patch.object(sampled_triton, "_THREADS", threads),
+        patch.object(sampled_triton, "_BLOCK_V", block),
+        patch.object(support_triton, "launch", partial(support_triton.launch, **bound)),
+    ):
+        return sampled_triton.sample(*given)
