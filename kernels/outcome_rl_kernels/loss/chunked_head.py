@@ -276,17 +276,17 @@ def _logits(hidden_CH: Tensor, weight: Tensor, bias: Tensor | None, *, out: Tens
         _logits(padded_CH, weight, bias, out=padded_CV)
         out.copy_(padded_CV[: len(out)])
         return
-    if _widens(weight):
+    if _widens(weight) or (out.dtype != weight.dtype and out.device.type == "cpu"):
         wide_CH = hidden_CH.float()
-        room = wide_CH.new_empty(len(wide_CH) * CPU_PART_ROWS)
+        room = None if out.dtype == torch.float32 else wide_CH.new_empty(len(wide_CH) * CPU_PART_ROWS)
         for part, wide_weight in _wide_parts(weight):
-            product = room[: len(wide_CH) * len(wide_weight)].view(len(wide_CH), -1)
+            product = out[:, part] if room is None else room[: len(wide_CH) * len(wide_weight)].view(len(wide_CH), -1)
             torch.mm(wide_CH, wide_weight.t(), out=product)  # without `out`, torch.autocast would round the operands
-            out[:, part] = product if bias is None else product.add_(bias[part])
+            if bias is not None:
+                product += bias[part]
+            if room is not None:
+                out[:, part] = product
         return
-    if out.dtype != weight.dtype and weight.device.type == "cpu":
-        hidden_CH, weight = hidden_CH.to(out.dtype), weight.to(out.dtype)
-        bias = None if bias is None else bias.to(out.dtype)
     if out.dtype != weight.dtype:
         torch.mm(hidden_CH, weight.t(), out.dtype, out=out)
         if bias is not None:
