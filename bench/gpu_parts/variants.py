@@ -74,7 +74,7 @@ def variants(report: Report) -> Figures:
 
 
 # Threads of a row, the tokens that they take at a time, and registers of a thread: compiled for sm_90, the first takes
-# 88 registers, so that one program fits a multiprocessor; the others fill it.
+# 88 registers (109 with Triton 3.6), so that one program fits a multiprocessor; but for the last, the others fill it.
 SHAPES = ((512, 4096, None), (512, 2048, 64), (1024, 4096, 64), (256, 1024, 64), (256, 2048, None))
 
 
