@@ -62,11 +62,11 @@ struct Terms {
 template <int kKind>
 inline Terms terms_of(float log_p, float log_q, float b) {
     const bool up = log_p > log_q;
-    const float high = up ? log_p : log_q, gap = -std::fabs(log_p - log_q);
+    const float high = up ? log_p : log_q, least = up ? log_q : log_p, gap = -std::fabs(log_p - log_q);
     const float low = gap > -87.0f ? gap : -87.0f;  // that where both models forbid a token, too
     const Exponential ratio = exponential(low);
-    const float e = ratio.less_one(), large = probability(high), product = large * ratio.value();
-    const float small = product < 2e-38f ? 0.0f : product;  // 0 wherever the gap is bounded
+    const float e = ratio.less_one(), large = probability(high);
+    const float small = large * (least < -87.0f ? 0.0f : ratio.value());  // no product is below the normal numbers
     const float p = up ? large : small, q = up ? small : large, excess = up ? -large * e : large * e;  // p - q
     const float mass = high + e * (0.5089f + e * (-0.0782f + e * 0.1056f));
     if constexpr (kKind == 0) {
