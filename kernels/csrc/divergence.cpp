@@ -53,7 +53,7 @@ struct Scale {
     float log_p(float logit) const { return (logit - anchor) * inverse_temperature - rest; }
 };
 
-// Of a token: its part of the divergence, and of X; p, and p times its slope, so that the gradient is slope - X p; and
+// Of a token: its part of the divergence, and of X; slope and p, so that the gradient is slope - X p (p is 0 where X is); and
 // log((p + q) / 2), to 6e-4.
 struct Terms {
     float value, inner, slope, p, mass;

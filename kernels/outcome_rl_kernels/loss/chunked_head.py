@@ -41,8 +41,8 @@ _LEAST_CPU_ROWS = 4
 _TILE_ROWS = (1024, 128)
 # On a GPU rows of the workspace begin at multiples of this, since products are slow where leading dimensions are odd.
 _STRIDE = 64
-# By type of device, "cpu" alone: memory of earlier calls that no tensor uses now. Fresh memory of as many logits, which
-# the system maps page by page, takes as long as a sixth of a product of 512 rows with H = 576 columns.
+# By type of device, "cpu" alone: memory of earlier calls that no tensor uses now. Fresh memory of as many logits takes
+# as long as a sixth of a product of 512 rows with H = 576 columns, in large pages a twentieth.
 KEPT_ROOM: dict[str, Tensor] = {}
 
 
