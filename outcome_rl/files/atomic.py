@@ -118,14 +118,16 @@ def _entries(content: bytes, manifest: Path) -> dict[str, tuple[int, str]]:
         raise ValueError(f"{manifest} is damaged: it lists no files ({type(error).__name__})") from error
 
 
-def is_missing_folder(name: str) -> bool:
-    """Return whether a name can only be a local path, not `NAME` or `OWNER/NAME` of the hub, and that does not exist.
+def lack_of_model(name: str) -> str:
+    """Return why a name can be no model: it is no folder and cannot be of the hub, or a folder without config.json.
 
-    `OWNER/NAME` is a local path if there is a folder `OWNER`.
+    `NAME` and `OWNER/NAME` may be of the hub; the latter is a local path if there is a folder `OWNER`.
     """
     owner, _, rest = name.partition("/")
     may_be_on_hub = name != "" and name[0] not in "/.~" and "/" not in rest and not (rest and Path(owner).is_dir())
-    return not may_be_on_hub and not os.path.exists(name)  # "" is not the current folder here
+    if not os.path.exists(name):  # "" is not the current folder here
+        return "" if may_be_on_hub else "there is no such folder"
+    return "" if Path(name, "config.json").is_file() else "config.json is missing"
 
 
 def remove_folder(path: Path) -> None:

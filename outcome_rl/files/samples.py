@@ -368,8 +368,9 @@ class _Reader:
             raise ValueError(
                 f"{where}: lacks {'; '.join(f'{names} (the {role})' for role, names in lacking.items())}; it has "
                 f"{some_names(read)}. Name the fields: {' '.join(options)}."
-                + f" In place of --id, --prompt takes prompts for ids, and --id {ROW} the rows."
-                * ("id" in lacking)
+                + " `outcome-rl eval` samples a model on problems."
+                * ("samples" in lacking and names["prompt"] is not None)
+                + f" In place of --id, --prompt takes prompts for ids, and --id {ROW} the rows." * ("id" in lacking)
             )
 
     def _id(self, found: tuple[str, Any] | None, prompt: Any, row: Mapping[str, Any], where: str) -> str:

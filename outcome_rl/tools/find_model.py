@@ -3,7 +3,7 @@
 import warnings
 from pathlib import Path
 
-from outcome_rl.files.atomic import MANIFEST, is_missing_folder
+from outcome_rl.files.atomic import MANIFEST, lack_of_model
 from outcome_rl.grpo.run.checkpoint import CHECKPOINTS, check_checkpoint, latest_checkpoint
 
 
@@ -17,8 +17,6 @@ def find_model(path: str) -> tuple[str, Path | None]:
     Raises:
         ValueError: the run has no checkpoint, its model is damaged, or a local path leads nowhere.
     """
-    if is_missing_folder(path):
-        raise ValueError(f"{path!r} cannot be loaded: there is no such folder; give a run, a checkpoint or a model")
     folder = Path(path)
     if (folder / "config.yaml").is_file() and not (folder / "config.json").is_file():
         newest = latest_checkpoint(folder / CHECKPOINTS)
@@ -29,8 +27,8 @@ def find_model(path: str) -> tuple[str, Path | None]:
         folder = folder / "model"
     checkpoint = folder.resolve().parent
     if not _is_checkpoint(checkpoint):
-        if folder.exists() and path != "toy" and not (folder / "config.json").is_file():
-            raise ValueError(f"{path!r} holds no model: config.json is missing; give a run, a checkpoint or a model")
+        if path != "toy" and (why := lack_of_model(path)):
+            raise ValueError(f"{path!r} holds no model: {why}; give a run, a checkpoint or a model")
         return path, None
     check_checkpoint(checkpoint, "model/")
     settings = checkpoint.parents[1] / "config.yaml"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from outcome_rl.files.atomic import (
     atomic_folder,
     check_folder,
-    is_missing_folder,
+    lack_of_model,
     remove_unfinished,
     seal_folder,
     write_json,
@@ -60,14 +60,16 @@ def flipped(content: bytes, bit: int) -> bytes:
     return bytes(changed)
 
 
-def test_a_missing_folder_is_told_from_a_name_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_without_a_model_is_told_from_a_name_on_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "one").mkdir(parents=True)
-    local = ["", ".no", "./no", "../no", "/no", "~/no", "a/b/c", "runs/no", "runs/one/no", "a/b/"]
-    assert [name for name in local if not is_missing_folder(name)] == []
-    there = ["runs", "runs/one", "./runs", ".", "..", str(tmp_path)]
-    on_hub = ["gpt2", "Qwen/Qwen2.5-7B"]
-    assert [name for name in [*there, *on_hub] if is_missing_folder(name)] == []
+    (tmp_path / "runs" / "one" / "config.json").touch()
+    absent = ["", ".no", "./no", "../no", "/no", "~/no", "a/b/c", "runs/no", "runs/one/no", "a/b/"]
+    assert {lack_of_model(name) for name in absent} == {"there is no such folder"}
+    assert {lack_of_model(name) for name in ("runs", "./runs", ".", "..")} == {"config.json is missing"}
+    assert {lack_of_model(name) for name in ("runs/one", str(tmp_path / "runs" / "one"), "gpt2", "Qwen/Qwen2")} == {""}
 
 
 def test_values_come_back(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_transformers_loads_it(dtype: str, finished: Path, tmp_path: Path) -> No
 def test_a_missing_model_is_named(tmp_path: Path) -> None:
     result = export(tmp_path / "missing", tmp_path / "out")
     assert result.exit_code == 2
-    assert "missing' cannot be loaded" in result.stderr
+    assert "missing' holds no model" in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 

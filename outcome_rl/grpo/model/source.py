@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from outcome_rl.files.atomic import is_missing_folder
+from outcome_rl.files.atomic import lack_of_model
 from outcome_rl.grpo.config.schema import ModelConfig
 from outcome_rl.grpo.model.lora import add_adapters, merged_state_dict
 from outcome_rl.grpo.model.weight_layout import check_layout, layout_of
@@ -112,14 +112,12 @@ def model_path(config: ModelConfig) -> str:
     """Resolve `model.path` to a folder or a hub name.
 
     Raises:
-        ValueError: it is empty, or names a local folder that does not exist.
+        ValueError: it is empty, or names a local folder that does not exist or holds no model.
     """
     if config.path == "toy":
         return str(policy_dir())
-    if is_missing_folder(config.path):
-        raise ValueError(
-            f"model.path={config.path!r} cannot be loaded: there is no such folder; give a folder, a hub name, or toy"
-        )
+    if why := lack_of_model(config.path):
+        raise ValueError(f"model.path={config.path!r} cannot be loaded: {why}; give a folder, a hub name, or toy")
     return config.path
 
 
