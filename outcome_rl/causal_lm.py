@@ -72,7 +72,7 @@ def read_head(model: Any) -> Head:
             that a loss from hidden states would not match the policy that samples.
     """
     name = type(model).__name__
-    module = model.get_output_embeddings()
+    module = getattr(model, "get_output_embeddings", lambda: None)()
     if module is None:
         raise ValueError(f"{name} has no lm_head; a causal language model is needed")
     known = {id(parameter) for parameter in (module.weight, getattr(module, "bias", None))}
@@ -228,15 +228,15 @@ def sample(model: Any, tokenizer: Any, prompts: Sequence[Sequence[int]], *, n: i
         max_new_tokens: most tokens of a response.
 
     Raises:
-        TypeError: the prompts are texts, or the token ids of only one.
+        TypeError: the prompts are texts, empty, or the token ids of only one.
         ValueError: neither model nor tokenizer has an end token, the model lacks a token, or `generate` does not
             continue such prompts as the model computes whole sequences, found at the first call.
     """
     from transformers import GenerationConfig
 
-    if any(isinstance(prompt, str | int) for prompt in prompts):
+    if not len(prompts) or any(isinstance(prompt, str | int) or not len(prompt) for prompt in prompts):
         raise TypeError(
-            f"prompts must be lists of token ids, one for each prompt; got {prompts!r:.80}. "
+            f"prompts must be lists of token ids, one for each prompt and none empty; got {prompts!r:.80}. "
             "Use tokenizer(texts)['input_ids']"
         )
     ends = end_token_ids(model, tokenizer)

@@ -134,8 +134,9 @@ def test_other_changes_of_the_logits_are_refused(change: Any) -> None:
 
 
 def test_a_model_without_a_head_is_refused() -> None:
-    with pytest.raises(ValueError, match="LlamaModel has no lm_head"):
-        read_head(tiny("llama").model)
+    for model, name in ((tiny("llama").model, "LlamaModel"), ("gpt2", "str")):
+        with pytest.raises(ValueError, match=f"{name} has no lm_head"):
+            read_head(model)
 
 
 def test_a_model_without_hidden_states_is_refused() -> None:
@@ -167,7 +168,7 @@ def test_tokens_that_the_model_lacks_are_refused(tokenizer: Any) -> None:
         sample(model, tokenizer, [[5], [80]], max_new_tokens=2)
 
 
-@pytest.mark.parametrize("prompts", ["text", ["text"], [1, 2, 3]])
+@pytest.mark.parametrize("prompts", ["text", ["text"], [1, 2, 3], [], [[1], []]])
 def test_prompts_that_are_no_lists_of_token_ids_are_refused(prompts: Any) -> None:
     with pytest.raises(TypeError, match=r"prompts must be lists of token ids.*tokenizer\(texts\)"):
         sample(tiny("llama"), None, prompts, max_new_tokens=2)

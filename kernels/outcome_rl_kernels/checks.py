@@ -77,7 +77,7 @@ def check_tensor(
     """Return `value` if it is a tensor of one of `dtypes`, on `device` if the call has one already."""
     if not isinstance(value, Tensor):
         fix = "" if value is None else f". Use torch.as_tensor({name})"
-        if isinstance(value, torch.nn.Module):
+        if isinstance(value, torch.nn.Module) or hasattr(value, "weight"):
             fix = ". Pass its parameter, such as lm_head.weight"
         raise TypeError(f"{name} must be a torch.Tensor; got {type(value).__name__}{fix}")
     if hasattr(value, "device_mesh"):  # a DTensor; torch.distributed is too heavy an import to ask for its type

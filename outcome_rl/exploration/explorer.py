@@ -19,6 +19,7 @@ from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.exploration.reading import Facts, Reading, read_batch
 from outcome_rl.exploration.scored import Scored, move
 from outcome_rl.exploration.scoring import score_batch
+from outcome_rl.isolation.closing import Closing
 from outcome_rl.outcomes.batch import Batch
 from outcome_rl.outcomes.keys import NO_ANSWER
 from outcome_rl.questions import question_key
@@ -33,7 +34,7 @@ def device_of_counts(device: torch.device) -> torch.device:
     return device if device.type == "cuda" and triton_obstacle(device) is None else torch.device("cpu")
 
 
-class Explorer:
+class Explorer(Closing):
     """Counts of the outcomes of a run, and the advantages that follow from them.
 
     The count table is the only state: its history says which questions were solved, and how many answers each got.
@@ -308,12 +309,6 @@ class Explorer:
     def close(self) -> None:
         """End the math-verify processes; the explorer can still be used, and starts new ones when it needs them."""
         self.matcher.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"Explorer({self.config}, {len(self._facts.texts)} questions, {self.counts})"

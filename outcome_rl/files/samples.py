@@ -368,8 +368,7 @@ class _Reader:
             raise ValueError(
                 f"{where}: lacks {'; '.join(f'{names} (the {role})' for role, names in lacking.items())}; it has "
                 f"{some_names(read)}. Name the fields: {' '.join(options)}."
-                + " `outcome-rl eval` samples a model on problems."
-                * ("samples" in lacking and names["prompt"] is not None)
+                + " To sample a model on problems: outcome-rl eval." * ("samples" in lacking)
                 + f" In place of --id, --prompt takes prompts for ids, and --id {ROW} the rows." * ("id" in lacking)
             )
 

@@ -19,7 +19,9 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import connection
-from typing import Any, Self
+from typing import Any
+
+from outcome_rl.isolation.closing import Closing
 
 START_TIMEOUT_S = 120.0
 """Time limit for a worker to start: a second, or many on a busy machine. No task's time includes it."""
@@ -27,7 +29,7 @@ START_TIMEOUT_S = 120.0
 MAX_FAILED_STARTS = 3
 
 
-class WorkerPool:
+class WorkerPool(Closing):
     """Several workers of one command, started at the first task.
 
     The pool works from any thread (calls take turns), as a context manager, and after a fork (the child starts its own
@@ -66,12 +68,6 @@ class WorkerPool:
         """Stop the workers; a later call starts new ones."""
         with self._lock:
             _kill_all(self.running, self._pid)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def _adopt(self) -> None:
         """Begin without workers: after a fork they are the parent's, and a thread that is gone may hold the lock."""

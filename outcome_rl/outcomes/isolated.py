@@ -10,8 +10,9 @@ trust in a container or virtual machine.
 import base64
 import pickle
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
+from outcome_rl.isolation.closing import Closing
 from outcome_rl.isolation.own_process import in_own_process
 from outcome_rl.isolation.worker_pool import WorkerPool
 from outcome_rl.isolation.worker_process import Handler
@@ -26,7 +27,7 @@ MAX_REASON_CHARS = 400
 _KINDS: dict[str, FailureKind] = {"timeout": "timeout", "error": "crash", "memory": "memory", "raised": "error"}
 
 
-class Isolated(OutcomeFunction):
+class Isolated(OutcomeFunction, Closing):
     """An outcome function that runs in worker processes; made by `isolated`, called with all responses of a step."""
 
     def __init__(self, function: Callable[..., Any], timeout_s: float, memory_mb: int, workers: int | None) -> None:
@@ -58,12 +59,6 @@ class Isolated(OutcomeFunction):
     def close(self) -> None:
         """Stop the workers; a later call starts new ones."""
         self._pool.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
 
 def isolated(

@@ -23,11 +23,12 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from outcome_rl.isolation.closing import Closing
 from outcome_rl.isolation.grader import Progress as Progress
 from outcome_rl.outcomes.batch import Batch, Row
 from outcome_rl.outcomes.extraction.response import final_answer
@@ -67,7 +68,7 @@ class Outcomes(NamedTuple):
     votes_s: float = 0.0
 
 
-class OutcomeKind:
+class OutcomeKind(Closing):
     """A rule from responses to outcomes, without any state but caches: `outcome` and `is_correct`, or `classify`.
 
     A response on which `outcome` failed has the outcome of that kind of failure, which is never correct. One that an
@@ -148,12 +149,6 @@ class OutcomeKind:
     def close(self) -> None:
         """Stop the processes, if there are any; a later call starts new ones."""
         self._function.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     @cached_property
     def _function(self) -> OutcomeFunction:

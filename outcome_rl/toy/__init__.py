@@ -23,7 +23,7 @@ def problems(split: Split) -> list[dict[str, str]]:
         ValueError: the split is unknown.
     """
     if split not in get_args(Split):
-        raise ValueError(f"split must be one of {', '.join(get_args(Split))}; got {split!r}.")
+        raise ValueError(f"split of toy must be {', '.join(get_args(Split))}, or one with a slice, [:8]; got {split!r}")
     lines = (_FOLDER / f"{split}.tsv").read_text(encoding="utf-8").splitlines()
     rows = enumerate(line.split("\t") for line in lines)
     return [{"id": f"dialect0-{split}-{row}", "problem": text, "answer": answer} for row, (text, answer) in rows]

@@ -133,7 +133,8 @@ def _parse_yaml(text: str | bytes, subject: str) -> Any:
     try:
         return yaml.load(text, _Loader)
     except yaml.YAMLError as error:
-        raise ValueError(f"{subject} not valid YAML: {' '.join(str(error).split())}") from error
+        why = " ".join(str(error).split())
+        raise ValueError(f"{subject} not valid YAML: {why}; a text with brackets or colons needs quotes") from error
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

@@ -54,8 +54,8 @@ def _encode(problems: Sequence[Problem], tokenizer: Any, config: DataConfig) -> 
     uses_template = has_template and config.apply_chat_template
     if uses_template and len(str(tokenizer.chat_template)) > SETTINGS:  # one step of the interpreter may take a minute
         raise too_large("the tokenizer", "its chat template", SETTINGS, "Set data.apply_chat_template=false")
+    lacks = "data.apply_chat_template=false" if has_template else "the tokenizer has none"
     if given and not uses_template:
-        lacks = "data.apply_chat_template=false" if has_template else "the tokenizer has none"
         raise ValueError(f"data.apply_chat_template_kwargs needs a chat template, but {lacks}; leave it out")
     if given and (unread := sorted(set(given) - _read_by_template(tokenizer))):
         raise ValueError(
@@ -64,7 +64,6 @@ def _encode(problems: Sequence[Problem], tokenizer: Any, config: DataConfig) -> 
         )
     if not uses_template:
         if conversation := next((problem for problem in problems if problem.messages), None):
-            lacks = "data.apply_chat_template=false" if has_template else "the tokenizer has none"
             raise ValueError(
                 f"the prompt of {conversation.id!r} is a list of messages, which needs a chat template, but {lacks}. "
                 "Use a model with a chat template, or write prompts as text"

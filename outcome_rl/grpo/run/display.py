@@ -3,11 +3,12 @@
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from outcome_rl.isolation.closing import Closing
 from outcome_rl.outcomes.kinds import Progress as Report
 from outcome_rl.terminal.streams import lasting
 from outcome_rl.terminal.text import printable
@@ -15,7 +16,7 @@ from outcome_rl.terminal.text import printable
 _PLAIN_LINES = 30  # approximate number of step lines of a run without a terminal
 
 
-class Display:
+class Display(Closing):
     """Progress of one run, from its first second on; a context manager, which ends the progress bar."""
 
     def __init__(self, *, quiet: bool = False) -> None:
@@ -33,10 +34,7 @@ class Display:
         self._task: TaskID | None = None
         self._total = self._every = 1
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    def close(self) -> None:
         self.bar.stop()
 
     def begin(self, total_steps: int, first_step: int) -> None:

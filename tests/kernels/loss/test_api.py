@@ -2,6 +2,7 @@
 
 import math
 import re
+from types import SimpleNamespace
 from typing import Any, get_type_hints
 
 import pytest
@@ -234,6 +235,7 @@ class TestErrors:
             ({"labels": torch.full((B, T), -100)}, ValueError, "got -100"),
             ({"labels": torch.zeros(B * T, dtype=torch.int64)}, ValueError, "pass cu_seqlens"),
             ({"weight": torch.nn.Linear(H, V)}, TypeError, r"got Linear\. Pass its parameter, such as lm_head\.weight"),
+            ({"weight": SimpleNamespace(weight=0)}, TypeError, r"Pass its parameter, such as lm_head\.weight"),
             ({"weight": F64.expand(H, V)}, ValueError, r"hidden must have shape \(4, 5, 11\)"),
             ({"weight": torch.zeros(V, H)}, TypeError, "hidden and weight must have the same dtype"),
             ({"weight": F64.expand(V)}, ValueError, r"weight must have shape \(V, H\)"),
