@@ -7,7 +7,6 @@ correctness found here: an audit of the reward that you have.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -119,7 +118,7 @@ def analyze_file(
     questions = file.questions
     if examples is not None:
         questions = [replace(question, example=examples[question.question_id]) for question in questions]
-    with closing(matcher):
+    with matcher:
         outcomes, found = classify_samples(matcher, questions, progress)
     missing = float(np.mean(np.concatenate([keys for keys, _ in outcomes]) == NO_ANSWER))
     has_answers = missing <= 0.5 or matcher.reads != "answers" or examples is not None

@@ -9,7 +9,7 @@ the answer `a`. All have closed forms; nothing is sampled.
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypedDict, overload
 
 import numpy as np
@@ -173,19 +173,19 @@ def summarise(keys: Sequence[ArrayLike], correct: Sequence[ArrayLike]) -> Sample
         class_samples.append(np.full(len(sizes), len(key_n)))
     n, c = np.array(samples), np.array(successes)
     m, n_of_m = np.concatenate(class_sizes), np.concatenate(class_samples)
-    ks = ks_up_to(int(n.max()))
-    having = {k: n >= k for k in ks}
-    of_classes = {k: n_of_m >= k for k in ks}
+
+    def curve(value: Callable[..., Any], draws: NDArray[Any], hits: NDArray[Any]) -> dict[str, float]:
+        sums = {k: math.fsum(value(draws[draws >= k], hits[draws >= k], k)) for k in ks_up_to(int(n.max()))}
+        return {str(k): total / int((n >= k).sum()) for k, total in sums.items()}
+
     # fsum rounds once, so the order of the questions does not change the last digit.
     return SampleSummary(
         n_questions=len(n),
         n_samples=int(n.sum()),
-        pass_at_k={str(k): math.fsum(pass_at_k(n[at], c[at], k)) / int(at.sum()) for k, at in having.items()},
-        best_at_k={str(k): math.fsum(best_at_k(n[at], c[at], k)) / int(at.sum()) for k, at in having.items()},
+        pass_at_k=curve(pass_at_k, n, c),
+        best_at_k=curve(best_at_k, n, c),
         # diff@k sums over a question's classes and averages over questions: one sum over all classes does both.
-        diff_at_k={
-            str(k): math.fsum(pass_at_k(n_of_m[at], m[at], k)) / int(having[k].sum()) for k, at in of_classes.items()
-        },
+        diff_at_k=curve(pass_at_k, n_of_m, m),
         no_answer_rate=unanswered / int(n.sum()),
         distinct_per_question=float(np.mean(distinct)),
         solved_fraction=float(np.mean(c > 0)),

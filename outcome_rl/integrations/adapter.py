@@ -133,8 +133,10 @@ def with_disagreement(scored: Scored, scores: Any) -> Scored:
     return replace(scored, further=scored.further | {"exploration/reward_disagrees": share})
 
 
-def correct_by_reward(scores_NK: Tensor, chosen: Sequence[int], threshold: float) -> Tensor:
+def correct_by_reward(scores_NK: Tensor, chosen: Sequence[int], threshold: float) -> Tensor | None:
     """Return which responses the named rewards call correct: one of them is at least the threshold.
+
+    Without a named reward that is unknown: None.
 
     Args:
         scores_NK: numbers of K reward functions for N responses, NaN where a function gave none.
@@ -143,6 +145,8 @@ def correct_by_reward(scores_NK: Tensor, chosen: Sequence[int], threshold: float
     Raises:
         ValueError: none of them scored a response that another function scored.
     """
+    if not chosen:
+        return None
     decisive = scores_NK[:, [*chosen]]
     if (decisive.isnan().all(dim=1) & ~scores_NK.isnan().all(dim=1)).any():
         raise ValueError(

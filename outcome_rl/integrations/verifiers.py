@@ -127,14 +127,12 @@ def _scores(traces: "Sequence[Trace]", reward: str, threshold: float) -> tuple[T
     names = sorted({name for trace in traces for name in trace.rewards})
     rows = [[getattr(trace.rewards.get(name), "score", math.nan) for name in names] for trace in traces]
     scores = torch.tensor(rows)
-    if not reward:
-        return scores, None
-    if reward not in names:
+    if reward and reward not in names:
         raise ValueError(
             f"correct_reward must be one of the rewards {', '.join(map(repr, names)) or '(there are none)'}; got "
             f"{reward!r}{did_you_mean(reward, names)}"
         )
-    return scores, correct_by_reward(scores, [names.index(reward)], threshold)
+    return scores, correct_by_reward(scores, [names.index(reward)] if reward else [], threshold)
 
 
 def _last_turn(trace: "Trace", sampled: "Sequence[MessageNode]", index: int) -> "MessageNode":

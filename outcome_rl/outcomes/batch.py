@@ -186,9 +186,8 @@ def _text(name: str, value: object) -> str:
 
 def _fix(name: str, value: object) -> str:
     """Return what to pass in place of a value that is no text; `str` of most values would pass, and mean nothing."""
-    if value is None and name in ("golds", "responses"):
-        nothing = "question without a gold answer, or golds=None if no question has one"
-        return f"Pass '' for a {nothing if name == 'golds' else 'response without text'}"
+    if value is None and name == "golds":
+        return "Pass '' for a question without a gold answer, or golds=None if no question has one"
     if isinstance(value, bytes):
         return "Use .decode()"
     if hasattr(value, "tolist"):
@@ -196,5 +195,5 @@ def _fix(name: str, value: object) -> str:
     if isinstance(value, dict) or (isinstance(value, list | tuple) and not all(isinstance(x, Real) for x in value)):
         return "Pass the text, such as messages[-1]['content']"
     if name == "responses":
-        return "Use str()" if isinstance(value, Integral) else "Tokens become text by tokenizer.batch_decode"
+        return "Use str()" if isinstance(value, Integral) else "Use tokenizer.batch_decode, and '' where no text is"
     return "Pass outcome_rl.question_id(prompt)" if name == "question_ids" else "Pass text or a finite number"

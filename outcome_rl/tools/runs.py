@@ -10,8 +10,9 @@ from outcome_rl.files.run_rows import STREAMS, read_stream
 from outcome_rl.grpo.config.load import leaves, read_yaml
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.data.problems import set_name
+from outcome_rl.grpo.run.checkpoint import CHECKPOINTS, latest_checkpoint
 from outcome_rl.grpo.run.evaluation import best_steps, watched_set
-from outcome_rl.grpo.run.run_log import has_rows
+from outcome_rl.grpo.run.run_log import check_rows, has_rows
 from outcome_rl_kernels.settings import nested, settings_of
 
 NEEDED = {
@@ -67,11 +68,14 @@ def read_run(folder: Path) -> Run:
     """Read the files of a run, which may still be running; skip a line that is being written.
 
     Raises:
-        ValueError: the folder holds no run, or its settings or a row of it are damaged.
+        ValueError: the folder holds no run, its settings or a row of it are damaged, or rows are not those that its
+            newest checkpoint counts.
     """
     path = folder / "config.yaml"
     if not path.is_file() or not has_rows(folder):
         raise ValueError(f"{folder} holds no run: config.yaml and metrics.jsonl or evaluations.jsonl are missing")
+    if newest := latest_checkpoint(folder / CHECKPOINTS):
+        check_rows(folder, newest)
     streams = {stream: read_stream(folder, stream) for stream in STREAMS}
     return Run(folder.name, read_state_file(path).decode(errors="replace"), _settings(path), **streams)
 

@@ -363,7 +363,7 @@ def test_settings_go_over_the_configuration() -> None:
         ({"responses": [b"x"] * 3}, r"must be strings.*Use \.decode"),
         ({"responses": [[{"role": "assistant", "content": "x"}]] * 3}, r"must be strings.*messages\[-1\]\['content'\]"),
         ({"responses": [[1, 2], [3], [4]]}, r"must be strings.*tokenizer\.batch_decode"),
-        ({"responses": ["1", None, "2"]}, "must be strings.*Pass '' for a response"),
+        ({"responses": ["1", None, "2"]}, r"must be strings.*'' where no text"),
         ({"golds": [None] * 3}, "golds must be strings.*golds=None if no question has one"),
         ({"gold": ["1"] * 3}, "there is no column 'gold'; did you mean 'golds'"),
         ({"correct": [1, 0, 0]}, "correct must be 3 booleans"),

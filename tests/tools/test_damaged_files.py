@@ -14,6 +14,7 @@ from written_runs import evaluation, write_run
 
 from outcome_rl import cli
 from outcome_rl.files.jsonl import write_rows
+from outcome_rl.files.run_rows import STREAMS
 
 VALUES = [None, True, -1, 10**400, 0.5, "", "a", [], [["a"]], {}, {"1": "a"}, {"1": 0.5, "x": 0.5}]
 SAMPLE = {"step": 1, "question": "q", "gold": "1", "completion": "c", "outcome": None, "reward": 1.0}
@@ -89,3 +90,19 @@ def test_a_row_that_lacks_a_field_is_named(stream: str, field: str, written: Pat
     assert result.exit_code == 2
     for named in (f"{stream}.jsonl, row {len(before) + 1}", field, "restore the file from a copy"):
         assert named in result.stderr
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+@pytest.mark.parametrize("damage", ["lost", "changed", "moved"])
+def test_rows_that_the_newest_checkpoint_counts_are_missed(
+    stream: str, damage: str, finished: Path, tmp_path: Path
+) -> None:
+    run = shutil.copytree(finished, tmp_path / "run")
+    path = run / f"{stream}.jsonl"
+    first, *rest = path.read_bytes().splitlines(keepends=True)
+    changed = {"lost": rest, "changed": [first.replace(b"0", b"1", 1), *rest], "moved": [*rest[:1], first, *rest[1:]]}
+    path.write_bytes(b"".join(changed[damage]))
+    result = invoke(cli.main, "report", run)
+    assert result.exit_code == 2
+    assert f"{stream}.jsonl" in result.stderr
+    assert "Restore the file from a copy" in result.stderr

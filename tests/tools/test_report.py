@@ -17,6 +17,7 @@ from outcome_rl.files.jsonl import write_rows
 from outcome_rl.tools.report import write_report
 from outcome_rl.tools.runs import Comparison, Run, read_run
 
+NO_CHECKPOINTS = shutil.ignore_patterns("checkpoints")  # which count the rows
 VOID = {"meta", "br", "link", "img", "path", "use"}
 
 
@@ -75,7 +76,7 @@ def test_hostile_text_is_text_and_small_and_large_numbers_are_not_rounded_to_zer
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("outcome_rl.tools.report.panels_of", lambda runs: [])
-    run = shutil.copytree(finished, tmp_path / "<b>run</b>")
+    run = shutil.copytree(finished, tmp_path / "<b>run</b>", ignore=NO_CHECKPOINTS)
     sample = rows(finished, "samples")[-1] | dict.fromkeys(("question", "completion", "outcome"), HOSTILE)
     write_rows(run / "samples.jsonl", [sample | {"bonus": 1e-9, "advantage": -1e6}])
     text = (run / "config.yaml").read_text()
@@ -88,7 +89,9 @@ def test_hostile_text_is_text_and_small_and_large_numbers_are_not_rounded_to_zer
 
 
 def test_runs_share_the_charts(finished: Path, tmp_path: Path) -> None:
-    runs = [shutil.copytree(finished, tmp_path / name / "run") for name in ("one", "two", "three")]
+    runs = [
+        shutil.copytree(finished, tmp_path / name / "run", ignore=NO_CHECKPOINTS) for name in ("one", "two", "three")
+    ]
     base = rows(finished, "evaluations")
     for factor, run in enumerate(runs, start=1):
         changed = [{**row, "pass_at_k": {k: v / 2**factor for k, v in row["pass_at_k"].items()}} for row in base]

@@ -13,12 +13,13 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
+from outcome_rl_kernels.settings import yaml_text
+
 _TERM = re.compile(
     r"\s*(?:(?P<factor>\d[\d.]*(?:e-?\d+)?)\s*\*)?\s*(?:(?P<module>[^():*]+):)?\s*(?P<name>\w+)\s*"
     r"(?:\((?P<arguments>.*)\))?\s*"
 )
 _PLUS = re.compile(r"\+(?![^(]*\))")  # not between parentheses
-_SAID = {True: "true", False: "false"}
 
 
 class Range(NamedTuple):
@@ -90,8 +91,7 @@ def arguments_of(setting: str, term: Written, function: Callable[..., Any], more
         ) from error
     for name, value in given.items():
         if not _fits(value, kinds[name]):
-            said = _SAID.get(value, value) if isinstance(value, bool) else value
-            raise ValueError(f"{setting} {term.name!r}: {name} must be {_words(kinds[name])}; got {said}")
+            raise ValueError(f"{setting} {term.name!r}: {name} must be {_words(kinds[name])}; got {yaml_text(value)}")
     return given
 
 

@@ -9,11 +9,13 @@ uninterrupted one.
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, TypedDict
 
 from outcome_rl.files.bounds import bounded_lines
 from outcome_rl.files.run_rows import STREAMS, read_stream
+from outcome_rl.grpo.run.checkpoint import read_state
 from outcome_rl.grpo.run.tracking import ID_FILE, Tracker
 from outcome_rl_kernels.whole_files import force, force_folder, open_to_append
 
@@ -80,7 +82,7 @@ class RunLog:
                 path = run_dir / f"{stream}.jsonl"
                 file = self._files[stream] = open_to_append(path)
                 known = (counted or {}).get(stream, Counted(rows=0, sha256=hashlib.sha256().hexdigest()))
-                digest, end = _checked(file, known, path, step)
+                digest, end = _checked(path, known, step)
                 lines = _evaluations_of(file, path, step, known["rows"]) if counted and stream == "evaluations" else []
                 for line in lines:
                     digest.update(line)
@@ -137,26 +139,34 @@ class RunLog:
             tracker.close()
 
 
-def _checked(file: BinaryIO, counted: Counted, path: Path, step: int) -> tuple[Any, int]:
+def check_rows(run_dir: Path, checkpoint: Path) -> None:
+    """Check that the files of a run hold the rows that a checkpoint counts.
+
+    Raises:
+        ValueError: they do not, or the checkpoint is damaged.
+    """
+    state = read_state(checkpoint, "state.json")
+    for stream in STREAMS:
+        _checked(run_dir / f"{stream}.jsonl", state["log"][stream], state["run"]["step"])
+
+
+def _checked(path: Path, counted: Counted, step: int) -> tuple[Any, int]:
     """Read the rows that the checkpoint of a step counts; return their digest and their size."""
     fix = "Restore the file from a copy, or remove this checkpoint to continue from an earlier one"
-    file.seek(0)
-    digest, size, lines = hashlib.sha256(), 0, bounded_lines(file, path)
-    for number in range(counted["rows"]):
-        line = next(lines, b"")
-        if not line.endswith(b"\n"):
-            raise ValueError(
-                f"{path} has lost rows: the checkpoint of step {step} counts {counted['rows']}, and {number} are left. "
-                f"{fix}"
-            )
-        digest.update(line)
-        size += len(line)
+    with path.open("rb") as file:
+        lines = [line for line in islice(bounded_lines(file, path), counted["rows"]) if line.endswith(b"\n")]
+    if len(lines) < counted["rows"]:
+        raise ValueError(
+            f"{path} has lost rows: the checkpoint of step {step} counts {counted['rows']}, and {len(lines)} are left. "
+            f"{fix}"
+        )
+    digest = hashlib.sha256(b"".join(lines))
     if digest.hexdigest() != counted["sha256"]:
         raise ValueError(
             f"the first {counted['rows']} rows of {path} are not those that the checkpoint of step {step} counts: some "
             f"were doubled, moved or changed. {fix}"
         )
-    return digest, size
+    return digest, sum(map(len, lines))
 
 
 def _evaluations_of(file: BinaryIO, path: Path, step: int, rows: int) -> list[bytes]:

@@ -267,7 +267,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             responses,
             None if None in all_golds else all_golds,
             rows=all_rows if self.explorer.matcher.reads == "rows" else None,
-            correct=self._correct_by_reward(rewards),
+            correct=correct_by_reward(rewards, self._correct_indices, self.correct_threshold),
             scores=None if self._is_graded else scores,
         )
         for name, values in validation(self.explorer, batch, completions).items():
@@ -286,7 +286,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         by_batch = self.scale_rewards == "batch" and not apart
         if by_batch:  # groups then share one divisor, TRL's
             rewards = rewards / (rewards[~unscored].std() + 1e-4)
-        correct = self._correct_by_reward(self._rewards)
+        correct = correct_by_reward(self._rewards, self._correct_indices, self.correct_threshold)
         scores = self._rewards.nan_to_num(0.0)
         _, turns, texts = self._read(output)
         batch = Batch(
@@ -322,12 +322,6 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         """
         means = rewards.view(-1, self.num_generations, *rewards.shape[1:]).nanmean(dim=1).nan_to_num(0.0)
         return rewards.where(~rewards.isnan(), means.repeat_interleave(self.num_generations, dim=0))
-
-    def _correct_by_reward(self, rewards: Tensor) -> Tensor | None:
-        """Return which completions the functions of `correct_reward` call correct; None without them."""
-        if not self._correct_indices:
-            return None
-        return correct_by_reward(rewards, self._correct_indices, self.correct_threshold)
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
         if not self.fused_loss:

@@ -85,5 +85,5 @@ def test_rules_have_the_documented_shares_and_beliefs():
 
 
 def test_an_unknown_split_is_named():
-    with pytest.raises(ValueError, match="split of toy .* got 'dev'"):
+    with pytest.raises(ValueError, match=r"split of toy .* got 'dev'"):
         toy.problems("dev")

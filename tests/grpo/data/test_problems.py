@@ -171,7 +171,7 @@ def test_the_toy_task_is_a_source() -> None:
     train, test = load("toy:train"), load("toy:test")
     assert len(train.problems) == 512
     assert not {problem.id for problem in train.problems} & {problem.id for problem in test.problems}
-    with pytest.raises(ValueError, match="split of toy .* got 'tset'"):
+    with pytest.raises(ValueError, match=r"split of toy .* got 'tset'"):
         load("toy:tset")
 
 
