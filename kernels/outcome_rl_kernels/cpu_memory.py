@@ -1,22 +1,61 @@
-"""Large pages for new memory on the CPU.
+"""Memory of large tensors on the CPU, which later calls take again.
 
-The system maps the memory of a new tensor page by page, when it is first written. In pages of 4 KiB that takes 24 ms
-for the 56 MB of a gradient of SmolLM2's head, a sixth of a matrix product with 512 tokens; in pages of 2 MiB, 7 ms.
+Memory that is new to a process is mapped page by page when it is first written, and PyTorch gives large blocks back at
+once. For the 56 MB of a gradient of SmolLM2's head mapping takes 22 ms, a sixth of a matrix product with 512 tokens. In
+pages of 2 MiB it takes 6 ms, but 120 on a virtual machine that lends out the pages it has free.
 """
 
-import ctypes
-import mmap
+import weakref
+from collections.abc import Sequence
+from math import prod
 
+import torch
 from torch import Tensor
 
-_LEAST_BYTES = 2**22
+KEPT: dict[int, Tensor] = {}
+"""By address: bytes of earlier calls that no tensor uses now."""
+
+_MOST_BYTES = 512 * 2**20
 
 
-def in_large_pages(new: Tensor) -> Tensor:
-    """Return a contiguous tensor that nothing has written, after asking Linux to map its memory in large pages."""
-    address, size, page = new.data_ptr(), new.nbytes, mmap.PAGESIZE
-    if new.device.type == "cpu" and size >= _LEAST_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
-        start, end = -(-address // page) * page, (address + size) // page * page
-        madvise = ctypes.CDLL(None).madvise
-        madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), mmap.MADV_HUGEPAGE)  # a refusal costs speed only
-    return new
+def empty(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return a tensor whose numbers are not set.
+
+    On the CPU its memory goes to `KEPT` when the last tensor in it is gone: at most 512 MiB, the largest first.
+    """
+    if device.type != "cpu":
+        return torch.empty(shape, dtype=dtype, device=device)
+    size = prod(shape) * dtype.itemsize
+    memory = _kept(size)
+    if memory is None:
+        memory = torch.empty(max(size, 1), dtype=torch.uint8, device="cpu")
+    lease = memory.numpy()  # the result holds this array as long as a tensor uses the memory
+    weakref.finalize(lease, _keep, memory)
+    return torch.frombuffer(lease, dtype=torch.uint8)[:size].view(dtype).view(tuple(shape))
+
+
+def _kept(size: int) -> Tensor | None:
+    """Return the smallest kept memory of at least so many bytes; if there is none, free all before more is taken."""
+    for length, address in _sizes():
+        memory = KEPT.pop(address, None) if length >= size else None  # one step: no other thread gets the same
+        if memory is not None:
+            return memory
+    KEPT.clear()
+    return None
+
+
+def _keep(memory: Tensor) -> None:
+    if len(memory) > _MOST_BYTES:
+        return
+    KEPT[memory.data_ptr()] = memory
+    total = sum(length for length, _ in _sizes())
+    for length, address in _sizes():
+        if total <= _MOST_BYTES:
+            break
+        KEPT.pop(address, None)
+        total -= length
+
+
+def _sizes() -> list[tuple[int, int]]:
+    """Return sizes and addresses of kept memory, the smallest first."""
+    return sorted((len(memory), address) for address, memory in [*KEPT.items()])

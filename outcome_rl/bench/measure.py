@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from outcome_rl.isolation.process_memory import status_kib
-from outcome_rl_kernels.loss.chunked_head import KEPT_ROOM
+from outcome_rl_kernels.cpu_memory import KEPT
 
 Call = Callable[[], object]
 QUEUED_CYCLES = 10_000_000  # of a GPU: about 5 ms, more than the host needs to launch a loss
@@ -167,7 +167,7 @@ def peak_mib(call: Call, device: torch.device) -> float | None:
         return (torch.cuda.max_memory_allocated(device) - before) / 2**20
     if sys.platform != "linux":
         return None
-    KEPT_ROOM.clear()
+    KEPT.clear()
     ctypes.CDLL(None).malloc_trim(0)  # else memory that malloc kept from earlier calls would hide growth
     try:
         Path("/proc/self/clear_refs").write_text("5")

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from outcome_rl_kernels.loss.chunked_head import KEPT_ROOM
+from outcome_rl_kernels.cpu_memory import KEPT
 
 PRODUCTS = ("aten::mm", "aten::addmm", "aten::addmm_")
 
@@ -23,7 +23,7 @@ def cost_of(call: Callable[[], Any]) -> Cost:
 
     The profiler looks into operators; dispatch modes, such as PyTorch's counter of operations, do not.
     """
-    KEPT_ROOM.clear()  # what an earlier call left is no saving of this one
+    KEPT.clear()  # what an earlier call left is no saving of this one
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, record_shapes=True) as record:
         call()
     multiply_adds = 0

@@ -11,14 +11,13 @@ On a CPU without bfloat16 instructions, bfloat16 operands are multiplied in floa
 results are rounded once.
 """
 
-import weakref
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 from outcome_rl_kernels.backends import call_native, native_obstacle
-from outcome_rl_kernels.cpu_memory import in_large_pages
+from outcome_rl_kernels.cpu_memory import empty
 from outcome_rl_kernels.dtypes import bfloat16_products
 from outcome_rl_kernels.loss.types import Head, Teacher, Wants
 
@@ -41,9 +40,6 @@ _LEAST_CPU_ROWS = 4
 _TILE_ROWS = (1024, 128)
 # On a GPU rows of the workspace begin at multiples of this, since products are slow where leading dimensions are odd.
 _STRIDE = 64
-# By type of device, "cpu" alone: memory of earlier calls that no tensor uses now. Fresh memory of as many logits takes
-# as long as a sixth of a product of 512 rows with H = 576 columns, in large pages a twentieth.
-KEPT_ROOM: dict[str, Tensor] = {}
 
 
 class LogitChunks:
@@ -60,8 +56,8 @@ class LogitChunks:
         softcap: of the logits. The gradients then get a room of their own, because they need the capped logits.
         teacher: of whose logits as many rows are held.
 
-    All logits, and their gradients, are in one room. On the CPU it is kept for later calls, the largest so far and at
-    most 256 MiB; a call that meets it in use takes another. On a GPU PyTorch's allocator keeps it.
+    All logits, and their gradients, are in one room, which is kept for later calls: on the CPU as `cpu_memory` says, on
+    a GPU by PyTorch's allocator.
     """
 
     def __init__(
@@ -145,9 +141,10 @@ class HeadGradients:
         self._hidden_grad_RH = hidden_RH.new_empty(hidden_RH.shape) if wants.hidden else None
         self._weight_grad = None
         if wants.weight:
-            new = weight.new_empty if num_chunks else weight.new_zeros  # without a chunk nothing is ever written to it
             dtype = weight.dtype if num_chunks <= _OWN_DTYPE_CHUNKS else torch.float32
-            self._weight_grad = in_large_pages(new(weight.shape, dtype=dtype))
+            self._weight_grad = empty(weight.shape, dtype, weight.device)
+            if num_chunks == 0:  # nothing is ever written to it
+                self._weight_grad.zero_()
         self._bias_grad = None if bias is None or not wants.bias else torch.zeros_like(bias, dtype=torch.float32)
 
     def add(self, rows: slice, grad_CV: Tensor) -> None:
@@ -202,26 +199,8 @@ def _rooms(rows: int, weight: Tensor, dtypes: list[torch.dtype]) -> list[Tensor]
     vocabulary = weight.shape[0]
     stride = vocabulary if weight.device.type == "cpu" else -(-vocabulary // _STRIDE) * _STRIDE
     sizes = [rows * stride * dtype.itemsize for dtype in dtypes]
-    parts = zip(torch.split(_bytes(sum(sizes), weight.device), sizes), dtypes, strict=True)
+    parts = zip(torch.split(empty((sum(sizes),), torch.uint8, weight.device), sizes), dtypes, strict=True)
     return [part.view(dtype).view(rows, stride)[:, :vocabulary] for part, dtype in parts]
-
-
-def _bytes(size: int, device: torch.device) -> Tensor:
-    """Return so many bytes; on the CPU they go to `KEPT_ROOM` when the last tensor in them is gone."""
-    if device.type != "cpu":
-        return torch.empty(size, dtype=torch.uint8, device=device)
-    memory = KEPT_ROOM.pop("cpu", None)  # one step, so that no other thread gets the same
-    if memory is None or len(memory) < size:
-        memory = None  # frees it before more is taken
-        memory = in_large_pages(torch.empty(max(size, 1), dtype=torch.uint8, device="cpu"))
-    lease = memory.numpy()  # the result holds this array as long as a tensor uses the memory
-    weakref.finalize(lease, _keep, memory)
-    return torch.frombuffer(lease, dtype=torch.uint8)[:size]
-
-
-def _keep(memory: Tensor) -> None:
-    if len(KEPT_ROOM.get("cpu", ())) < len(memory) <= _CPU_WORKSPACE_BYTES:
-        KEPT_ROOM["cpu"] = memory
 
 
 def _chunk_size(rows: int, most: int, *, tiles: bool) -> int:

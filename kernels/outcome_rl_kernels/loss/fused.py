@@ -33,7 +33,7 @@ from torch import Tensor
 
 from outcome_rl_kernels.backends import Backend, kernels_for
 from outcome_rl_kernels.checks import is_traced, refuse_second_derivatives
-from outcome_rl_kernels.cpu_memory import in_large_pages
+from outcome_rl_kernels.cpu_memory import empty
 from outcome_rl_kernels.loss.aggregate import is_default, token_loss, total
 from outcome_rl_kernels.loss.chunked_head import HeadGradients, LogitChunks, empty_gradients, rows_of_mask, spread
 from outcome_rl_kernels.loss.inputs import check_labels
@@ -306,8 +306,10 @@ def _policy_loss(
     if overwrites:
         grad_NV = logits_NV
         torch.autograd.graph.increment_version(logits_NV)  # so that autograd notices if another gradient needs them
-    elif wants_grad:  # reuse the copy made by .contiguous() as gradient buffer
-        grad_NV = in_large_pages(torch.empty_like(logits_NV)) if rows_NV is logits_NV else rows_NV
+    elif wants_grad:
+        grad_NV = rows_NV  # a copy made by .contiguous() holds the gradient
+        if rows_NV is logits_NV:
+            grad_NV = empty(logits_NV.shape, logits_NV.dtype, logits_NV.device)
     rows = LogitRows(rows_NV, batch.labels, batch.inputs.settings.temperature, active)
     loss, values_2N = _sum(_loss_of_rows(rows, batch, kernels_for("rows", impl), grad_NV), active)
     return loss, values_2N, logits_NV.new_empty(0) if grad_NV is None else grad_NV

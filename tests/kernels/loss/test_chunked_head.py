@@ -1,6 +1,5 @@
 """Chunks of logits and the gradients summed over them."""
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
@@ -10,9 +9,10 @@ import torch
 from loss_cases import assert_as_exact, make_case, needs_native, run
 
 from outcome_rl_kernels import linear_policy_loss
+from outcome_rl_kernels.cpu_memory import KEPT
 from outcome_rl_kernels.dtypes import Bfloat16
 from outcome_rl_kernels.loss import chunked_head
-from outcome_rl_kernels.loss.chunked_head import KEPT_ROOM, HeadGradients, LogitChunks
+from outcome_rl_kernels.loss.chunked_head import HeadGradients, LogitChunks
 from outcome_rl_kernels.loss.types import Head, Teacher, Wants
 
 R, H, V = 10, 8, 37
@@ -116,15 +116,10 @@ def chunks_of(head: Head, **options: Any) -> LogitChunks:
 
 @pytest.mark.parametrize("size", [3, R, 1])
 def test_a_later_call_takes_the_room_of_an_earlier_one(size: int) -> None:
-    KEPT_ROOM.clear()
+    KEPT.clear()
     [first] = {logits.data_ptr() for _, logits in chunks_of(operands(), fp32_logits=False)}
     [again] = {logits.data_ptr() for _, logits in chunks_of(operands(rows=size), fp32_logits=False)}
     assert again == first
-    for _ in range(3):  # a room that is too small is left, and the larger one stays
-        [larger] = {logits.data_ptr() for _, logits in chunks_of(operands(rows=40 * R), fp32_logits=False)}
-        [smaller] = {logits.data_ptr() for _, logits in chunks_of(operands(rows=size), fp32_logits=False)}
-        assert larger == smaller
-    assert len(KEPT_ROOM) == 1
 
 
 def test_what_a_caller_still_holds_is_not_overwritten() -> None:
@@ -153,13 +148,6 @@ def test_threads_never_share_a_room() -> None:
         assert all(pool.map(is_own, range(len(heads))))
 
 
-def test_a_room_above_the_default_workspace_is_not_kept() -> None:
-    KEPT_ROOM.clear()
-    wide = Head(torch.ones(4, 1), torch.ones(2**24 + 1, 1), None)
-    assert [len(logits) for _, logits in chunks_of(wide, workspace=2**40, fp32_logits=False)] == [4]
-    assert not KEPT_ROOM
-
-
 @pytest.mark.parametrize("hidden_size", [8, 64, 512])
 @pytest.mark.parametrize("rows", [100, 1000, 5000])
 def test_a_smaller_workspace_takes_no_more_memory_though_the_room_is_kept(rows: int, hidden_size: int) -> None:
@@ -170,19 +158,6 @@ def test_a_smaller_workspace_takes_no_more_memory_though_the_room_is_kept(rows: 
         room = -(-rows // len(chunks)) * 999 * 2
         peaks.append(room + weight_bytes * (1 if len(chunks) <= 8 else 3))  # a sum in float32, and its cast
     assert all(smaller <= larger for smaller, larger in pairwise(peaks))
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes fork on POSIX systems")
-def test_a_forked_process_has_a_room_of_its_own() -> None:
-    KEPT_ROOM.clear()
-    head = operands()
-    list(chunks_of(head, fp32_logits=False))
-    child = os.fork()
-    if child == 0:
-        KEPT_ROOM["cpu"].fill_(255)
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
-    assert not (KEPT_ROOM["cpu"] == 255).all()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

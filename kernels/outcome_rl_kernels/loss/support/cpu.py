@@ -3,13 +3,11 @@
 `support.triton` has the same functions for a GPU. Every sum has one order, whatever runs at the same time.
 """
 
-from math import prod
-
-import numpy as np
 import torch
 from torch import Tensor
 
 from outcome_rl_kernels.backends import call_native
+from outcome_rl_kernels.cpu_memory import empty
 from outcome_rl_kernels.loss.types import Support
 
 
@@ -66,15 +64,8 @@ def segment_sums(table: Tensor, index_E: Tensor, coefficients_E: Tensor, offsets
         coefficients_E: float32.
         offsets: (S + 1,) bounds of the segments.
     """
-    sums = _zeros((len(offsets) - 1, table.shape[1]), table.dtype)
+    sums = empty((len(offsets) - 1, table.shape[1]), table.dtype, table.device).zero_()
     kind = int(table.dtype == torch.bfloat16)
     given = kind, table, index_E, coefficients_E, offsets, len(sums), table.shape[1]
     call_native("segment_sums", *given, sums, torch.get_num_threads())
     return sums
-
-
-def _zeros(shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
-    """Return zeros that the system maps page by page as they are touched; PyTorch's zeros are written at once."""
-    size = prod(shape) * dtype.itemsize
-    # An array without numbers has no strides that a view accepts.
-    return torch.from_numpy(np.zeros(max(size, 1), np.uint8))[:size].view(dtype).view(shape)
