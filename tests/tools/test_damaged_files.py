@@ -93,7 +93,7 @@ def test_a_row_that_lacks_a_field_is_named(stream: str, field: str, written: Pat
 
 
 @pytest.mark.parametrize("stream", STREAMS)
-@pytest.mark.parametrize("damage", ["lost", "changed", "moved"])
+@pytest.mark.parametrize("damage", ["lost", "changed", "moved", "no file"])
 def test_rows_that_the_newest_checkpoint_counts_are_missed(
     stream: str, damage: str, finished: Path, tmp_path: Path
 ) -> None:
@@ -101,7 +101,10 @@ def test_rows_that_the_newest_checkpoint_counts_are_missed(
     path = run / f"{stream}.jsonl"
     first, *rest = path.read_bytes().splitlines(keepends=True)
     changed = {"lost": rest, "changed": [first.replace(b"0", b"1", 1), *rest], "moved": [*rest[:1], first, *rest[1:]]}
-    path.write_bytes(b"".join(changed[damage]))
+    if damage == "no file":
+        path.unlink()
+    else:
+        path.write_bytes(b"".join(changed[damage]))
     result = invoke(cli.main, "report", run)
     assert result.exit_code == 2
     assert f"{stream}.jsonl" in result.stderr

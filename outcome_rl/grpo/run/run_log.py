@@ -9,6 +9,7 @@ uninterrupted one.
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, TypedDict
@@ -153,20 +154,22 @@ def check_rows(run_dir: Path, checkpoint: Path) -> None:
 def _checked(path: Path, counted: Counted, step: int) -> tuple[Any, int]:
     """Read the rows that the checkpoint of a step counts; return their digest and their size."""
     fix = "Restore the file from a copy, or remove this checkpoint to continue from an earlier one"
-    with path.open("rb") as file:
-        lines = [line for line in islice(bounded_lines(file, path), counted["rows"]) if line.endswith(b"\n")]
-    if len(lines) < counted["rows"]:
+    digest, size, rows = hashlib.sha256(), 0, 0
+    with path.open("rb") if path.exists() else BytesIO() as file:
+        for line in islice(bounded_lines(file, path), counted["rows"]):
+            digest.update(line)
+            size += len(line)
+            rows += line.endswith(b"\n")
+    if rows < counted["rows"]:
         raise ValueError(
-            f"{path} has lost rows: the checkpoint of step {step} counts {counted['rows']}, and {len(lines)} are left. "
-            f"{fix}"
+            f"{path} has lost rows: the checkpoint of step {step} counts {counted['rows']}, and {rows} are left. {fix}"
         )
-    digest = hashlib.sha256(b"".join(lines))
     if digest.hexdigest() != counted["sha256"]:
         raise ValueError(
             f"the first {counted['rows']} rows of {path} are not those that the checkpoint of step {step} counts: some "
             f"were doubled, moved or changed. {fix}"
         )
-    return digest, sum(map(len, lines))
+    return digest, size
 
 
 def _evaluations_of(file: BinaryIO, path: Path, step: int, rows: int) -> list[bytes]:
