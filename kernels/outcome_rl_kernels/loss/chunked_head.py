@@ -32,9 +32,10 @@ _OWN_DTYPE_CHUNKS = 8
 CPU_PART_ROWS = 4096
 TILED_PART_ROWS = 512  # of the gradient's transpose: with 512 rows of logits, half a MiB
 _CAPPED_PART = 2**22  # numbers that are capped at a time in float32: 16 MiB
-# MKL multiplies fewer rows by another routine, whose sums have another order: padded, a row's logits have the same bits
-# in chunks of any size.
-_LEAST_CPU_ROWS = 4
+# On the CPU rows are multiplied in fours, the last ones filled up with zeros: PyTorch's bfloat16 products take 1.25
+# times as long for 427 and 511 rows as for 428 and 512; and MKL multiplies fewer than four by another routine, whose
+# sums have another order, so that a row's logits would not have the same bits in chunks of any size.
+_CPU_ROWS = 4
 # A product with H = 4096 columns has 16 tiles for each 128 rows: 1024 rows keep the 132 multiprocessors of an H200 busy
 # once, 4506 rows four times and a third. Row kernels, too, load 16 bytes at a time only from the start of a tile.
 _TILE_ROWS = (1024, 128)
@@ -90,8 +91,8 @@ class LogitChunks:
         if wants.weight and weight.dtype.itemsize < 4:
             most = _most_rows(rows, most, row_bytes, widest * weight.shape[1] * weight.dtype.itemsize, tiles=on_gpu)
         self._size = _chunk_size(rows, most, tiles=on_gpu)
-        # Rounded up, so that the allocator can reuse the block for micro-batches of other lengths.
-        room = min(-(-self._size // _TILE_ROWS[0]) * _TILE_ROWS[0], most) if on_gpu else self._size
+        # Rounded up: so the allocator of a GPU can reuse the block for micro-batches of other lengths.
+        room = max(self._size, min(_up(self._size, _TILE_ROWS[0] if on_gpu else _CPU_ROWS), most))
         self._slices = [slice(start, min(start + self._size, rows)) for start in range(0, rows, self._size or 1)]
         self._rooms = _rooms(room, weight, dtypes)
 
@@ -115,14 +116,20 @@ class LogitChunks:
         return logits_CV if self._shares_room else self._rooms[-1][: len(logits_CV)]
 
     def before_cap_(self, grad_CV: Tensor, logits_CV: Tensor) -> Tensor:
-        """Turn the gradient of a chunk's logits into that of the product, and return it; this spoils capped logits.
+        """Turn the gradient of a chunk's logits into that of the product; this spoils capped logits.
+
+        Return it with the zeros that fill up its rows, where the workspace holds them.
 
         d softcap * tanh(z / softcap) / dz = 1 - (logit / softcap)^2.
         """
         if self._softcap is not None:
             for grad, part in zip(_parts(grad_CV), _parts(logits_CV), strict=True):
                 grad.mul_(part.float().div_(self._softcap).square_().neg_().add_(1))
-        return grad_CV
+        filled_CV = _filled_up(self._rooms[0 if self._shares_room else -1], len(grad_CV))
+        if len(filled_CV) == len(grad_CV):
+            return grad_CV
+        filled_CV[len(grad_CV) :] = 0
+        return filled_CV
 
 
 class HeadGradients:
@@ -148,10 +155,12 @@ class HeadGradients:
         self._bias_grad = None if bias is None or not wants.bias else torch.zeros_like(bias, dtype=torch.float32)
 
     def add(self, rows: slice, grad_CV: Tensor) -> None:
-        """Take the gradient of a chunk's logits, in the dtype of the operands."""
+        """Take the gradient of a chunk's logits, in the dtype of the operands; rows of zeros may fill it up."""
         hidden_CH = self._head.hidden[rows]
         if self._hidden_grad_RH is not None:
             _hidden_gradient(grad_CV, self._head.weight, out=self._hidden_grad_RH[rows])
+        if len(grad_CV) > len(hidden_CH):
+            grad_CV = grad_CV[: len(hidden_CH)]
         if self._weight_grad is not None:
             _accumulate(self._weight_grad, grad_CV.t(), hidden_CH, first=rows.start == 0)
         if self._bias_grad is not None:
@@ -197,7 +206,7 @@ def empty_gradients(head: Head, wants: Wants) -> tuple[Tensor, ...]:
 def _rooms(rows: int, weight: Tensor, dtypes: list[torch.dtype]) -> list[Tensor]:
     """Return for each data type a matrix of logits, all in one room."""
     vocabulary = weight.shape[0]
-    stride = vocabulary if weight.device.type == "cpu" else -(-vocabulary // _STRIDE) * _STRIDE
+    stride = vocabulary if weight.device.type == "cpu" else _up(vocabulary, _STRIDE)
     sizes = [rows * stride * dtype.itemsize for dtype in dtypes]
     parts = zip(torch.split(empty((sum(sizes),), torch.uint8, weight.device), sizes), dtypes, strict=True)
     return [part.view(dtype).view(rows, stride)[:, :vocabulary] for part, dtype in parts]
@@ -214,7 +223,7 @@ def _chunk_size(rows: int, most: int, *, tiles: bool) -> int:
     for count in (chunks, chunks + 1) if tiles else (chunks,):
         equal = -(-rows // count)
         for tile in _TILE_ROWS:
-            if (size := -(-equal // tile) * tile) <= most:
+            if (size := _up(equal, tile)) <= most:
                 return size
     return -(-rows // chunks)
 
@@ -230,7 +239,7 @@ def _most_rows(rows: int, most: int, row_bytes: int, weight_bytes: int, *, tiles
         return most
     larger = -(-rows // _OWN_DTYPE_CHUNKS)
     if tiles:
-        larger = min(rows, -(-larger // _TILE_ROWS[1]) * _TILE_ROWS[1])
+        larger = min(rows, _up(larger, _TILE_ROWS[1]))
     in_float32 = (
         max(most * row_bytes + 2 * weight_bytes, 3 * weight_bytes) if tiles else most * row_bytes + 3 * weight_bytes
     )
@@ -239,8 +248,9 @@ def _most_rows(rows: int, most: int, row_bytes: int, weight_bytes: int, *, tiles
 
 def _capped_logits(head: Head, rows: slice, softcap: float | None, workspace: Tensor) -> Tensor:
     """Write the logits of a chunk to the first rows of a workspace, and return these."""
-    logits_CV = workspace[: rows.stop - rows.start]
-    _logits(head.hidden[rows], head.weight, head.bias, out=logits_CV)
+    hidden_CH = head.hidden[rows]
+    _logits(hidden_CH, head.weight, head.bias, out=_filled_up(workspace, len(hidden_CH)))
+    logits_CV = workspace[: len(hidden_CH)]
     if softcap is not None:
         for part in _parts(logits_CV):
             part.copy_(part.float().div_(softcap).tanh_().mul_(softcap))
@@ -248,13 +258,14 @@ def _capped_logits(head: Head, rows: slice, softcap: float | None, workspace: Te
 
 
 def _logits(hidden_CH: Tensor, weight: Tensor, bias: Tensor | None, *, out: Tensor) -> None:
-    """out = hidden @ weight.T + bias, rounded to the dtype of `out` once."""
-    if out.device.type == "cpu" and 0 < len(hidden_CH) < _LEAST_CPU_ROWS:
-        padded_CH = torch.nn.functional.pad(hidden_CH, (0, 0, 0, _LEAST_CPU_ROWS - len(hidden_CH)))
-        padded_CV = out.new_empty(len(padded_CH), out.shape[1])
-        _logits(padded_CH, weight, bias, out=padded_CV)
-        out.copy_(padded_CV[: len(out)])
+    """out = hidden @ weight.T + bias, rounded to the dtype of `out` once, which may have further rows."""
+    if out.device.type == "cpu" and 0 < len(out) < _CPU_ROWS:  # in a workspace that holds no more
+        whole_CV = out.new_empty(_CPU_ROWS, out.shape[1])
+        _logits(hidden_CH, weight, bias, out=whole_CV)
+        out.copy_(whole_CV[: len(out)])
         return
+    if len(out) > len(hidden_CH):
+        hidden_CH = torch.nn.functional.pad(hidden_CH, (0, 0, 0, len(out) - len(hidden_CH)))
     if _widens(weight) or (out.dtype != weight.dtype and out.device.type == "cpu"):
         wide_CH = hidden_CH.float()
         room = None if out.dtype == torch.float32 else wide_CH.new_empty(len(wide_CH) * CPU_PART_ROWS)
@@ -276,13 +287,28 @@ def _logits(hidden_CH: Tensor, weight: Tensor, bias: Tensor | None, *, out: Tens
         torch.addmm(bias, hidden_CH, weight.t(), out=out)
 
 
+def _filled_up(room_XV: Tensor, rows: int) -> Tensor:
+    """Return so many rows of a room, and on the CPU those that fill them up, if the room has them."""
+    filled = _up(rows, _CPU_ROWS)
+    return room_XV[: filled if room_XV.device.type == "cpu" and filled <= len(room_XV) else rows]
+
+
+def _up(rows: int, unit: int) -> int:
+    return -(-rows // unit) * unit
+
+
 def _parts(values_CV: Tensor) -> tuple[Tensor, ...]:
     """Return ranges of rows that are small enough for float32 copies."""
     return torch.split(values_CV, max(1, _CAPPED_PART // values_CV.shape[1]))
 
 
 def _hidden_gradient(grad_CV: Tensor, weight: Tensor, *, out: Tensor) -> None:
-    """out = grad @ weight."""
+    """out = grad @ weight, of which the last rows may be left out."""
+    if len(grad_CV) > len(out):
+        filled_CH = out.new_empty(len(grad_CV), out.shape[1])
+        _hidden_gradient(grad_CV, weight, out=filled_CH)
+        out.copy_(filled_CH[: len(out)])
+        return
     if not _widens(weight):
         torch.mm(grad_CV, weight, out=out)
         return

@@ -256,3 +256,27 @@ def test_sums_of_chunks_are_not_rounded() -> None:
     gradients.add(slice(0, 2), torch.tensor([[1.0], [1 / 256]]).bfloat16())
     gradients.add(slice(2, 4), torch.tensor([[-1.0], [0.0]]).bfloat16())
     assert gradients.results()[2].item() == 1 / 256
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 7, 8, 63])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rows_that_fill_up_a_product_reach_no_result(rows: int, dtype: torch.dtype) -> None:
+    """Whatever lies in them: a room that is taken again holds an earlier call's numbers."""
+    head = operands(dtype, rows=64)
+    KEPT.clear()
+    for _, logits in chunks_of(head, fp32_logits=False):
+        logits.fill_(torch.nan)
+    del logits
+    few = Head(head.hidden[:rows], head.weight, head.bias)
+    chunks = chunks_of(few, fp32_logits=False)
+    gradients = HeadGradients(few, ALL, len(chunks))
+    for part, logits in chunks:
+        assert few.bias is not None
+        wanted = few.hidden.double() @ few.weight.double().T + few.bias.double()
+        assert (logits - wanted).norm() <= (0.01 if dtype == torch.bfloat16 else 1e-5) * wanted.norm()
+        gradient = chunks.gradients_of(logits)
+        gradients.add(part, chunks.before_cap_(gradient, logits))
+        exact = logits.double()
+    truth = exact @ few.weight.double(), exact.T @ few.hidden.double(), exact.sum(0)
+    for ours, want in zip(gradients.results(), truth, strict=True):
+        assert (ours - want).norm() <= (0.01 if dtype == torch.bfloat16 else 1e-5) * want.norm()
