@@ -90,6 +90,7 @@ def fastest_products(
     to_hidden, to_weight = torch.empty_like(hidden), torch.empty_like(weight)
     layouts: dict[str, dict[str, Call]] = {"logits": {"by rows": lambda: torch.mm(hidden, weight.t(), out=logits)}}
     if gradient is not None:
+        gradient = gradient.detach()
         layouts["d hidden"] = {"by rows": lambda: torch.mm(gradient, weight, out=to_hidden)}
         layouts["d weight"] = {"by rows": lambda: torch.mm(gradient.t(), hidden, out=to_weight)}
     if hidden.device.type == "cpu":
