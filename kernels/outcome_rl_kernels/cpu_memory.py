@@ -48,8 +48,9 @@ def _keep(memory: Tensor) -> None:
     if len(memory) > _MOST_BYTES:
         return
     KEPT[memory.data_ptr()] = memory
-    total = sum(length for length, _ in _sizes())
-    for length, address in _sizes():
+    sizes = _sizes()
+    total = sum(length for length, _ in sizes)
+    for length, address in sizes:
         if total <= _MOST_BYTES:
             break
         KEPT.pop(address, None)
